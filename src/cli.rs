@@ -31,6 +31,8 @@ pub enum Command {
     Compare(cmd::compare::CompareArgs),
     /// Show whether a change of a knob helps: pairs with and without it; kept when it does, put back when not.
     Prove(cmd::prove::ProveArgs),
+    /// Run test cases: two arms each, and whether the second is what was expected.
+    Case(cmd::case::CaseArgs),
     /// List the records of runs.
     Runs(cmd::runs::RunsArgs),
     /// Print the record of a run again.
@@ -96,6 +98,7 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Run(args) => cmd::run::run(args, output),
         Command::Compare(args) => cmd::compare::run(args, output),
         Command::Prove(args) => cmd::prove::run(args, output),
+        Command::Case(args) => cmd::case::run(args, output),
         Command::Runs(args) => cmd::runs::run(args, output),
         Command::Show(args) => cmd::show::run(args, output),
         Command::Report(args) => cmd::report::run(args, output),

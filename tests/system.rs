@@ -6,6 +6,8 @@ mod support;
 mod bench;
 #[path = "system/capture.rs"]
 mod capture;
+#[path = "system/case.rs"]
+mod case;
 #[path = "system/clients.rs"]
 mod clients;
 #[path = "system/commands.rs"]

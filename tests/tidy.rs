@@ -123,6 +123,7 @@ const FOLDER_ARROWS: FolderArrows = &[
         &[
             ("agent", &[]),
             ("bench", &[]),
+            ("case", &[]),
             ("completions", &[]),
             ("half", &[]),
             ("lab", &[]),
@@ -181,6 +182,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("side", &["course", "plan"]),
             ("trial", &["notices", "plan", "process", "session"]),
             ("prove", &[]),
+            ("case", &["notices", "plan", "process", "programs", "prove", "session", "trial"]),
             ("bench", &["measure", "notices", "plan", "process", "programs", "session", "trial", "watch"]),
         ],
     ),
@@ -213,6 +215,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("dead_frames", &["table"]),
             ("text", &["criteria", "dead_frames", "findings", "layers", "table", "time", "validity", "way"]),
             ("trial", &["stats", "table", "text"]),
+            ("case", &["table", "text", "trial"]),
             ("join", &["criteria", "findings", "ledger", "test", "text"]),
             ("store", &["table", "ways"]),
             ("listing", &["store", "table", "text"]),

@@ -6,6 +6,7 @@ use std::path::Path;
 pub mod agent;
 pub mod bench;
 pub mod capture;
+pub mod case;
 pub mod compare;
 pub mod completions;
 pub mod controller;

@@ -10,6 +10,7 @@
 //! **Price.** One process per end and per test (about 5 ms), so that CPU time and memory belong to one test only.
 
 pub mod bench;
+pub mod case;
 pub mod course;
 pub mod doctor;
 pub mod drops;

@@ -13,6 +13,7 @@
 pub mod bench;
 pub mod buckets;
 pub mod capture;
+pub mod case;
 pub mod conditions;
 pub mod connection;
 pub mod counter;

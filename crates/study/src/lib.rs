@@ -9,6 +9,7 @@
 
 pub mod bench;
 pub mod capturing;
+pub mod case;
 pub mod connection;
 pub mod criteria;
 pub mod dead_frames;

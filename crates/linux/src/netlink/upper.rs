@@ -177,6 +177,15 @@ impl UpperState {
 }
 
 impl Netlink {
+    /// Whether the kernel has interfaces of this kind (its module is loaded if it can be). It is asked to make one of which nothing is said: what
+    /// comes of that stays in the namespace.
+    pub fn knows_kind(&mut self, kind: &str) -> bool {
+        let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header(0));
+        request.encode().nested_linkinfo().push_kind_bytes(kind.as_bytes());
+        let refused = self.acknowledged(&request).err();
+        refused.is_none_or(|refusal| refusal.errno != Some(libc::EOPNOTSUPP))
+    }
+
     /// Makes an interface over one of this namespace, in another namespace or (none) here.
     pub fn create_upper(
         &mut self,

@@ -13,11 +13,13 @@
 //! first minute and worse later has no such effect.
 
 pub mod decision;
+pub mod expected;
 pub mod figures;
 pub mod ranks;
 pub mod text;
 
 use crate::stats::{CONFIDENCE, Estimate};
+use record::case::Expectation;
 use record::trial::{Effect, TrialPair, TrialTest, TrialVerdict};
 
 /// Each look comes when there are so many times the pairs of the one before.
@@ -32,6 +34,8 @@ pub struct StoppingRule {
     pub looks: Vec<usize>,
     /// Effects from `1 / (1 + same_within)` to `1 + same_within` are no difference.
     pub same_within: f64,
+    /// What the trial is to show, or the contrary; none: whether there is a difference.
+    pub expected: Option<Expectation>,
 }
 
 impl StoppingRule {
@@ -46,7 +50,14 @@ impl StoppingRule {
             2.0 * 0.5f64.powi(first) <= (1.0 - CONFIDENCE) / looks.len() as f64
         };
         let all = (1..=MOST_LOOKS).rev().map(looks).find(possible);
-        StoppingRule { looks: all.unwrap_or_else(|| vec![most_pairs]), same_within }
+        let looks = all.unwrap_or_else(|| vec![most_pairs]);
+        StoppingRule { looks, same_within, expected: None }
+    }
+
+    /// The rule that goes on until this is shown, or the contrary.
+    #[must_use]
+    pub fn until(self, expected: Expectation) -> StoppingRule {
+        StoppingRule { expected: Some(expected), ..self }
     }
 
     /// The share of the error of each look.
@@ -61,8 +72,8 @@ impl StoppingRule {
         Some(Estimate { value: value.exp(), low: low.exp(), high: high.exp(), samples: logs.len() })
     }
 
-    /// The verdict of the pairs so far; none when it is no time to look, or to go on.
-    pub fn judge(&self, pairs: &[TrialPair]) -> Option<TrialVerdict> {
+    /// The verdict of the pairs so far, of a figure of which more is better or not; none when it is no time to look, or to go on.
+    pub fn judge(&self, pairs: &[TrialPair], higher_is_better: bool) -> Option<TrialVerdict> {
         let usable = logs(pairs).len();
         let last = pairs.len() >= self.looks.last().copied().unwrap_or(0);
         if !last && !self.looks.contains(&pairs.len()) {
@@ -71,26 +82,29 @@ impl StoppingRule {
         let Some(effect) = self.effect(pairs) else {
             return last.then_some(TrialVerdict::CannotTell { more_pairs: None });
         };
+        let difference = self.difference(effect);
+        let is_settled = match self.expected {
+            None => difference.is_some(),
+            Some(expected) => expected::shown(expected, bounded(effect), higher_is_better).is_some(),
+        };
+        let open = || TrialVerdict::CannotTell { more_pairs: self.more_pairs(effect, usable) };
+        (is_settled || last).then(|| difference.unwrap_or_else(open))
+    }
+
+    /// Whether there is a difference; none when neither is shown.
+    fn difference(&self, effect: Estimate) -> Option<TrialVerdict> {
         let bound = 1.0 + self.same_within;
-        if effect.low > 1.0 / bound && effect.high < bound {
-            Some(TrialVerdict::Same)
-        } else if effect.low > 1.0 || effect.high < 1.0 {
-            Some(TrialVerdict::Changed)
-        } else {
-            last.then(|| TrialVerdict::CannotTell { more_pairs: self.more_pairs(effect, usable) })
+        match () {
+            () if effect.low > 1.0 / bound && effect.high < bound => Some(TrialVerdict::Same),
+            () if effect.low > 1.0 || effect.high < 1.0 => Some(TrialVerdict::Changed),
+            () => None,
         }
     }
 
     /// Puts the effect of a test's pairs, and the verdict, where it is time for one, into its record.
     pub fn conclude(&self, test: &mut TrialTest) {
-        let bound = |value: f64| value.is_finite().then_some(value).filter(|value| *value > 0.0);
-        let known = |effect: Estimate| Effect {
-            value: effect.value,
-            low: bound(effect.low),
-            high: bound(effect.high),
-        };
-        test.effect = self.effect(&test.pairs).map(known);
-        test.verdict = self.judge(&test.pairs);
+        test.effect = self.effect(&test.pairs).map(bounded);
+        test.verdict = self.judge(&test.pairs, test.higher_is_better);
     }
 
     /// How many more pairs would tell, if they vary as these: an interval narrows with the square root of their number. None when nothing
@@ -102,6 +116,12 @@ impl StoppingRule {
         let all = pairs as f64 * (half / wanted).powi(2);
         (half.is_finite() && wanted > 0.0).then(|| (all.ceil() as u64).saturating_sub(pairs as u64).max(1))
     }
+}
+
+/// An effect with the bounds that it has.
+fn bounded(effect: Estimate) -> Effect {
+    let bound = |value: f64| value.is_finite().then_some(value).filter(|value| *value > 0.0);
+    Effect { value: effect.value, low: bound(effect.low), high: bound(effect.high) }
 }
 
 fn logs(pairs: &[TrialPair]) -> Vec<f64> {
@@ -135,23 +155,24 @@ mod tests {
                 .map(|n| pair(100.0, 100.0 * factor * (1.0 + spread * f64::from(n % 5) - 2.0 * spread)))
                 .collect()
         };
-        assert_eq!(rule.judge(&noisy(1.1, 0.01, 7)), None, "no time to look");
-        assert_eq!(rule.judge(&noisy(1.1, 0.01, 8)), Some(TrialVerdict::Changed));
-        assert_eq!(rule.judge(&noisy(0.9, 0.01, 8)), Some(TrialVerdict::Changed));
-        assert_eq!(rule.judge(&noisy(1.0, 0.01, 8)), Some(TrialVerdict::Same));
+        assert_eq!(rule.judge(&noisy(1.1, 0.01, 7), true), None, "no time to look");
+        assert_eq!(rule.judge(&noisy(1.1, 0.01, 8), true), Some(TrialVerdict::Changed));
+        assert_eq!(rule.judge(&noisy(0.9, 0.01, 8), true), Some(TrialVerdict::Changed));
+        assert_eq!(rule.judge(&noisy(1.0, 0.01, 8), true), Some(TrialVerdict::Same));
         assert_eq!(
-            rule.judge(&noisy(1.01, 0.0, 8)),
+            rule.judge(&noisy(1.01, 0.0, 8), true),
             Some(TrialVerdict::Same),
             "a difference that nobody minds"
         );
-        assert_eq!(rule.judge(&noisy(1.0, 0.1, 8)), None);
-        let Some(TrialVerdict::CannotTell { more_pairs: Some(more) }) = rule.judge(&noisy(1.0, 0.1, 12))
+        assert_eq!(rule.judge(&noisy(1.0, 0.1, 8), true), None);
+        let Some(TrialVerdict::CannotTell { more_pairs: Some(more) }) =
+            rule.judge(&noisy(1.0, 0.1, 12), true)
         else {
-            panic!("{:?}", rule.judge(&noisy(1.0, 0.1, 12)))
+            panic!("{:?}", rule.judge(&noisy(1.0, 0.1, 12), true))
         };
         assert!((10..2000).contains(&more), "{more}");
         let nothing = vec![pair(0.0, 5.0); 12];
-        assert_eq!(rule.judge(&nothing), Some(TrialVerdict::CannotTell { more_pairs: None }));
+        assert_eq!(rule.judge(&nothing, true), Some(TrialVerdict::CannotTell { more_pairs: None }));
         assert_eq!(rule.effect(&nothing), None);
     }
 
@@ -173,7 +194,7 @@ mod tests {
                     factor * drift * burst * (1.0 + 0.1 * (uniform() - 0.5))
                 };
                 pairs.push(pair(one(1.0), one(factor)));
-                if let Some(verdict) = rule.judge(&pairs) {
+                if let Some(verdict) = rule.judge(&pairs, true) {
                     break verdict;
                 }
             };

@@ -18,7 +18,7 @@ const COLUMNS: [Column<TrialTest>; 7] = [
 ];
 
 /// The median of a side, with its unit.
-fn middle(test: &TrialTest, of: fn(&record::trial::TrialPair) -> f64) -> String {
+pub fn middle(test: &TrialTest, of: fn(&record::trial::TrialPair) -> f64) -> String {
     let values: Vec<f64> = test.pairs.iter().map(of).collect();
     let text = figures::named(&test.figure).map(|figure| figure.text);
     median(&values).zip(text).map_or("–".into(), |(value, text)| text(value))
@@ -37,6 +37,12 @@ fn percent(effect: Effect) -> String {
     let bounds = effect.low.zip(effect.high);
     let interval = bounds.map_or(String::new(), |(low, high)| format!(" ({} … {} %)", of(low), of(high)));
     format!("{} %{interval}", of(effect.value))
+}
+
+/// The effect on the figure of a test, in words.
+pub fn change(test: &TrialTest) -> String {
+    let effect = test.effect.map_or("unknown".into(), percent);
+    format!("{} {effect}", test.figure)
 }
 
 /// What came of one test, as a sentence.

@@ -1,0 +1,175 @@
+//! Test cases as data: two arms of one question, and what is expected of the second.
+//!
+//! **What.** [`file`] reads them, [`needs`] says whether this kernel can run them, [`carry`] makes the trial and, where the second arm is a bug
+//! candidate, tries its settings alone. Those of the program are `cases/*.case`.
+//!
+//! **Why.** A performance bug shows itself beside something that should be no better: the same path without bonding, the same driver with the offload
+//! on. A case keeps the two beside each other, with what a healthy kernel does, so that every kernel can be asked.
+//!
+//! **Price.** A case asks one question with one figure; a sweep is several cases (`for`).
+
+pub mod carry;
+pub mod file;
+pub mod needs;
+
+use crate::plan::Plan;
+use crate::prove::LabChange;
+use needs::Need;
+use record::case::{CaseAbout, Expectation};
+use record::{Problem, Result};
+use study::trial::figures::Figure;
+
+/// The cases of the program: the file's name, and its text.
+pub const BUILTIN: [(&str, &str); 10] = [
+    ("window-scaling", include_str!("../../../../cases/window-scaling.case")),
+    ("jumbo-frames", include_str!("../../../../cases/jumbo-frames.case")),
+    ("rx-coalescing", include_str!("../../../../cases/rx-coalescing.case")),
+    ("gro", include_str!("../../../../cases/gro.case")),
+    ("tso", include_str!("../../../../cases/tso.case")),
+    ("bonding", include_str!("../../../../cases/bonding.case")),
+    ("bonding-vlan", include_str!("../../../../cases/bonding-vlan.case")),
+    ("ring-sweep", include_str!("../../../../cases/ring-sweep.case")),
+    ("cpu-pinning", include_str!("../../../../cases/cpu-pinning.case")),
+    ("packet-size", include_str!("../../../../cases/packet-size.case")),
+];
+
+/// A case.
+#[derive(Debug, Clone, Default)]
+pub struct Case {
+    /// Its name.
+    pub name: String,
+    /// What it asks.
+    pub question: String,
+    /// Where it comes from.
+    pub source: String,
+    /// The plans of A and B, one test each.
+    pub plans: Vec<Plan>,
+    /// These plans as text.
+    pub texts: [String; 2],
+    /// Settings of both arms.
+    pub both: Vec<LabChange>,
+    /// Settings of A alone.
+    pub only_a: Vec<LabChange>,
+    /// Settings of B alone.
+    pub only_b: Vec<LabChange>,
+    /// What A and B are, in place of the names of topology and test.
+    pub words: [String; 2],
+    /// What is compared; none for the figure that the test is for.
+    pub figure: Option<&'static Figure>,
+    /// What is expected of B.
+    pub expected: Expectation,
+    /// What the kernel must have.
+    pub needs: Vec<&'static Need>,
+}
+
+impl Case {
+    /// The case in words; `cannot`: why it cannot be run here.
+    pub fn about(&self, cannot: Option<String>) -> CaseAbout {
+        let [a, b] = [0, 1].map(|arm| self.difference(arm));
+        CaseAbout {
+            name: self.name.clone(),
+            question: self.question.clone(),
+            source: self.source.clone(),
+            a,
+            b,
+            expected: self.expected,
+            cannot,
+        }
+    }
+
+    /// What an arm has that the other one has not.
+    fn difference(&self, arm: usize) -> Vec<String> {
+        let (own, other) = (&self.plans[arm], &self.plans[1 - arm]);
+        let mut all: Vec<String> = vec![];
+        if self.words[arm].is_empty() {
+            all.extend((own.topology != other.topology).then(|| own.topology.clone()));
+            all.extend((own.tests != other.tests).then(|| own.tests[0].name.clone()));
+        } else {
+            all.push(self.words[arm].clone());
+        }
+        all.extend([&self.only_a, &self.only_b][arm].iter().map(|change| change.text.clone()));
+        all
+    }
+
+    /// Shortens the tests to half a second.
+    pub fn quick(&mut self) {
+        self.plans.iter_mut().for_each(Plan::quick);
+    }
+}
+
+/// The cases of these names: of a file (`*.case`), or built in; `all`, or none, means all that are built in. `ring-sweep` also means `ring-sweep/64` and
+/// the others of its file.
+///
+/// # Errors
+/// Bad input: no such case, or a file with a fault.
+pub fn select(names: &[String]) -> Result<Vec<Case>> {
+    let all = "all".to_owned();
+    let names = if names.is_empty() { std::slice::from_ref(&all) } else { names };
+    let found = names.iter().map(|name| of_name(name)).collect::<Result<Vec<_>>>()?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+fn of_name(name: &str) -> Result<Vec<Case>> {
+    if name.ends_with(".case") {
+        let text = std::fs::read_to_string(name)
+            .map_err(|error| Problem::input(format!("cannot read the case: {error}")).at(name))?;
+        return file::parse(&text, name);
+    }
+    let is_meant =
+        |case: &Case| name == "all" || case.name == name || case.name.split('/').next() == Some(name);
+    let found: Vec<Case> = builtin()?.into_iter().filter(is_meant).collect();
+    if found.is_empty() {
+        let names: Vec<&str> = BUILTIN.iter().map(|(name, _)| *name).collect();
+        let help = format!("'all', a file that ends with .case, or one of {}", names.join(", "));
+        return Err(Problem::input(format!("there is no case '{name}'")).help(help));
+    }
+    Ok(found)
+}
+
+fn builtin() -> Result<Vec<Case>> {
+    let parsed = BUILTIN.iter().map(|(name, text)| file::parse(text, &format!("cases/{name}.case")));
+    Ok(parsed.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_that_is_shipped_reads_and_is_built_in() {
+        let mut files: Vec<String> = std::fs::read_dir("../../cases")
+            .unwrap()
+            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        files.sort_unstable();
+        let mut built_in: Vec<&str> = BUILTIN.iter().map(|(name, _)| *name).collect();
+        built_in.sort_unstable();
+        assert_eq!(files, built_in);
+        for case in builtin().unwrap() {
+            assert!(
+                BUILTIN.iter().any(|(name, _)| case.name.split('/').next() == Some(name)),
+                "{}",
+                case.name
+            );
+            let about = case.about(None);
+            assert!(!about.a.is_empty() || !about.b.is_empty(), "{}", case.name);
+            assert!(case.source.len() > 10 && case.question.ends_with('?'), "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn a_name_means_a_case_its_variants_or_all() {
+        let names = |asked: &[&str]| -> Vec<String> {
+            let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
+            select(&asked).unwrap().into_iter().map(|case| case.name).collect()
+        };
+        assert_eq!(names(&["tso"]), ["tso"]);
+        let sweep = names(&["packet-size"]);
+        assert!(sweep.len() > 2 && sweep.iter().all(|name| name.starts_with("packet-size/")), "{sweep:?}");
+        assert_eq!(names(&[&sweep[1]]), [sweep[1].clone()]);
+        assert_eq!(names(&[]), names(&["all"]));
+        for wrong in ["ts", "no-such.case"] {
+            assert_eq!(select(&[wrong.to_owned()]).unwrap_err().kind, record::ProblemKind::Input, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What a case may need that not every kernel has, and whether it is here.
+//!
+//! **What.** A row each: its name in a case, how it is looked for, and what helps. It is looked for in a lab of two nodes that is built for this and goes
+//! again: kinds of interfaces by asking the kernel for one, settings by reading them.
+
+use crate::notices::{Notices, down};
+use linux::lab::{Lab, Lifetime, Topology};
+use linux::netlink::Netlink;
+use linux::sys::netns;
+use record::Result;
+use std::os::fd::AsFd;
+
+/// Something that a case needs.
+#[derive(Debug)]
+pub struct Need {
+    /// Its name in a case.
+    pub name: &'static str,
+    /// What is missing, in words; none when it is here. It runs in the namespace of a node with an interface `eth0`.
+    lacking: fn() -> Option<String>,
+    /// What helps.
+    helps: &'static str,
+}
+
+/// All of them.
+pub const NEEDS: [Need; 4] = [
+    Need {
+        name: "bonding",
+        lacking: || no_kind("bond", "CONFIG_BONDING").or_else(|| not_built("bonds")),
+        helps: "measure between two hosts that have them: 'pathlab serve' and 'pathlab test'",
+    },
+    Need {
+        name: "vlan",
+        lacking: || no_kind("vlan", "CONFIG_VLAN_8021Q").or_else(|| not_built("interfaces of a VLAN")),
+        helps: "measure between two hosts that have them: 'pathlab serve' and 'pathlab test'",
+    },
+    Need {
+        name: "coalescing",
+        lacking: || no_knob("coalesce.rx-usecs", "a lab's interfaces (veth) have no interrupt to hold back"),
+        helps: "measure between two hosts with cards: 'pathlab tune set IF:coalesce.rx-usecs=N' and 'pathlab test'",
+    },
+    Need {
+        name: "two-cpus",
+        lacking: || {
+            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+            (cpus < 2).then(|| "there is only one CPU to pin to".into())
+        },
+        helps: "run it where pathlab may use two CPUs",
+    },
+];
+
+/// The one of that name.
+pub fn named(name: &str) -> Option<&'static Need> {
+    NEEDS.iter().find(|need| need.name == name)
+}
+
+fn no_kind(kind: &str, option: &str) -> Option<String> {
+    let is_known = Netlink::open().knows_kind(kind);
+    (!is_known).then(|| format!("this kernel has no interfaces of the kind '{kind}' ({option})"))
+}
+
+fn not_built(what: &str) -> Option<String> {
+    Some(format!("the topologies of pathlab have no {what}"))
+}
+
+fn no_knob(name: &str, why: &str) -> Option<String> {
+    linux::tune::read(name, Some("eth0")).err().map(|_| why.to_owned())
+}
+
+/// The place in which is looked.
+pub struct NeedsLab(Lab);
+
+impl NeedsLab {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// Host: a lab cannot be built here.
+    pub fn build() -> Result<NeedsLab> {
+        let name = format!("needs-{}", std::process::id());
+        let lab = Lab::up(&linux::undo::journals()?, &Topology::load("pair")?, &name, Lifetime::Ephemeral)?;
+        Ok(NeedsLab(lab))
+    }
+
+    /// Why a case with these needs cannot be run here, and what helps; none when it can.
+    ///
+    /// # Errors
+    /// Host: the node cannot be entered.
+    pub fn lacking(&self, needs: &[&'static Need]) -> Result<Option<String>> {
+        let look = || {
+            let missing = needs.iter().find_map(|need| Some((need, (need.lacking)()?)));
+            missing.map(|(need, what)| format!("{what}; {}", need.helps))
+        };
+        netns::within(self.0.node("a")?.netns().as_fd(), look)
+            .map_err(|error| record::Problem::host(format!("cannot enter a node: {error}")))
+    }
+
+    /// Takes it away.
+    pub fn leave(self, notices: &dyn Notices) {
+        down(self.0, notices);
+    }
+}

@@ -1,0 +1,145 @@
+//! What came of test cases: the verdict of each, and the table.
+
+use crate::table::{Column, Table};
+use crate::text::printable;
+use crate::trial::expected::shown;
+use crate::trial::text::{change, middle};
+use record::case::{CaseAbout, CaseList, CaseResult, CaseSuspect, CaseVerdict, CasesRecord, Expectation};
+use record::trial::{TrialPair, TrialRecord, TrialTest};
+use record::unit::many;
+
+/// The verdict of a case's trial, and why, as a sentence.
+pub fn verdict(trial: &TrialRecord, expected: Expectation) -> (CaseVerdict, String) {
+    let Some(test) = trial.tests.first().filter(|_| trial.stopped.is_none()) else {
+        let why = trial.stopped.clone().unwrap_or_else(|| "nothing was measured".into());
+        return (CaseVerdict::CannotTell, why);
+    };
+    let is_shown = test.effect.and_then(|effect| shown(expected, effect, test.higher_is_better));
+    let change = change(test);
+    match is_shown {
+        Some(true) => (CaseVerdict::AsExpected, change),
+        Some(false) => (CaseVerdict::BugCandidate, format!("{change}, and {expected} was expected")),
+        None => {
+            let pairs = many(test.pairs.len() as u64, "pair");
+            (CaseVerdict::CannotTell, format!("{change}: {pairs} show neither {expected} nor the contrary"))
+        }
+    }
+}
+
+/// What a setting of B must fail alone to be the one that makes the difference: where a gain was expected, a setting that brings none is no fault yet.
+pub fn harmful(expected: Expectation) -> Expectation {
+    match expected {
+        Expectation::Better { by } => Expectation::NotWorse { within: by },
+        other => other,
+    }
+}
+
+/// The settings that make the difference by themselves.
+pub fn named(result: &CaseResult) -> Vec<&str> {
+    let those = result.alone.iter().filter(|suspect| suspect.makes_it);
+    those.map(|suspect| suspect.change.as_str()).collect()
+}
+
+/// The bug candidates, as a sentence; none when there are none.
+pub fn candidates(record: &CasesRecord) -> Option<String> {
+    let those = record.cases.iter().filter(|case| case.verdict == CaseVerdict::BugCandidate);
+    let those: Vec<String> = those.map(|case| format!("{}: {}", case.about.name, case.why)).collect();
+    let head = many(those.len() as u64, "bug candidate");
+    (!those.is_empty()).then(|| format!("{head}: {}", those.join("; ")))
+}
+
+const LISTED: [Column<CaseAbout>; 4] = [
+    ("case", |case| case.name.clone()),
+    ("A → B", differs),
+    ("expected of B", |case| case.expected.to_string()),
+    ("here", |case| if case.cannot.is_some() { "cannot be run".into() } else { "can be run".into() }),
+];
+
+const RUN: [Column<CaseResult>; 8] = [
+    ("case", |case| case.about.name.clone()),
+    ("A → B", |case| differs(&case.about)),
+    ("figure", |case| test(case).map_or(nothing(), |test| test.figure.clone())),
+    ("A", |case| test(case).map_or(nothing(), |test| middle(test, |pair: &TrialPair| pair.a))),
+    ("B", |case| test(case).map_or(nothing(), |test| middle(test, |pair: &TrialPair| pair.b))),
+    ("effect", |case| {
+        test(case).map_or(nothing(), |test| change(test).replacen(&format!("{} ", test.figure), "", 1))
+    }),
+    ("expected", |case| case.about.expected.to_string()),
+    ("verdict", |case| words(case.verdict).into()),
+];
+
+fn nothing() -> String {
+    "–".into()
+}
+
+fn test(case: &CaseResult) -> Option<&TrialTest> {
+    case.trial.as_ref().and_then(|trial| trial.tests.first())
+}
+
+/// What the two arms differ in: settings that both have by name and their two values.
+fn differs(case: &CaseAbout) -> String {
+    let of = |all: &[String]| if all.is_empty() { "as it is".into() } else { all.join(" ") };
+    let pairs = case.a.iter().zip(&case.b).map(|(a, b)| values(a, b));
+    match pairs.collect::<Option<Vec<String>>>().filter(|_| case.a.len() == case.b.len()) {
+        Some(pairs) if !pairs.is_empty() => pairs.join(", "),
+        _ => format!("{} → {}", of(&case.a), of(&case.b)),
+    }
+}
+
+/// The two values of one setting; none when these are two settings, or none.
+fn values(a: &str, b: &str) -> Option<String> {
+    let ((name, a), (other, b)) = (a.split_once('=')?, b.split_once('=')?);
+    (name == other && !name.contains(' ')).then(|| format!("{name} {a} → {b}"))
+}
+
+/// A verdict in words.
+pub fn words(verdict: CaseVerdict) -> &'static str {
+    match verdict {
+        CaseVerdict::AsExpected => "as expected",
+        CaseVerdict::BugCandidate => "bug candidate",
+        CaseVerdict::CannotTell => "cannot tell",
+        CaseVerdict::CannotRun => "cannot be run here",
+    }
+}
+
+/// The cases that there are, as the command prints them.
+pub fn list(list: &CaseList) -> String {
+    let mut text = Table::of(3, &LISTED, &list.cases).text();
+    for case in list.cases.iter().filter(|case| case.cannot.is_some()) {
+        text +=
+            &format!("{} cannot be run here: {}\n", case.name, case.cannot.as_deref().unwrap_or_default());
+    }
+    printable(&text)
+}
+
+/// Cases that were run, as the command prints them.
+pub fn run(record: &CasesRecord) -> String {
+    let mut text = format!("Linux {}\n\n{}\n", record.kernel, Table::of(2, &RUN, &record.cases).text());
+    record.cases.iter().for_each(|case| text += &explained(case));
+    if let Some(why) = &record.stopped {
+        text += &format!("ended early: {why}\n");
+    }
+    printable(&text)
+}
+
+/// What must be said of a case below the table.
+fn explained(case: &CaseResult) -> String {
+    let mut text = match case.verdict {
+        CaseVerdict::AsExpected => return String::new(),
+        verdict => format!("{}: {}: {}\n", case.about.name, words(verdict), case.why),
+    };
+    text.extend(case.alone.iter().map(alone));
+    if !case.alone.is_empty() {
+        text += &match named(case)[..] {
+            [] => "  none of them makes the difference alone\n".into(),
+            ref those => format!("  it is {}\n", those.join(" and ")),
+        };
+    }
+    text
+}
+
+fn alone(suspect: &CaseSuspect) -> String {
+    let effect = suspect.trial.tests.first().map_or(nothing(), change);
+    let makes_it = if suspect.makes_it { "makes the difference" } else { "does not" };
+    format!("  {} alone: {effect}: {makes_it}\n", suspect.change)
+}

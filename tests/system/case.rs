@@ -1,0 +1,116 @@
+//! `pathlab case`: what is planted is a bug candidate and its setting is named; what this kernel cannot is no pass.
+
+use crate::alone;
+use crate::support::{is_root, run, run_ok, skip};
+use serde_json::Value;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// Three settings, of which one makes the window of a connection a segment or two: a slow path whatever else goes on.
+const PLANTED: &str = "case planted\n\
+    question Are three settings harmless?\n\
+    source this test\n\
+    topology pair\n\
+    test tcp-stream duration 100ms\n\
+    set-b b/net.ipv4.ip_default_ttl=65\n\
+    set-b b/net.ipv4.tcp_rmem=4096 4096 4096\n\
+    set-b a/net.ipv4.ip_default_ttl=66\n\
+    expect not-worse by 50%\n";
+
+#[test]
+fn a_planted_slow_down_is_a_bug_candidate_and_its_setting_is_named() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("a case with a planted slow-down", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("planted.case").display().to_string();
+    std::fs::write(&file, PLANTED).unwrap();
+    let records = folder.path().join("runs").display().to_string();
+    let flags = ["case", "run", &file, "--bisect", "--pairs", "6", "--seed", "5", "--dir", &records];
+    let output = run(&[&flags[..], &["--json"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let document = json(&String::from_utf8_lossy(&output.stdout));
+    let case = &document["cases"][0];
+    assert_eq!((output.status.code(), case["verdict"].as_str()), (Some(1), Some("bug_candidate")), "{said}");
+    assert!(said.contains("1 bug candidate: planted: throughput -"), "{said}");
+    // Stated with an interval that lies where it was not expected.
+    assert!(case["trial"]["tests"][0]["effect"]["high"].as_f64().unwrap() < 1.0 / 1.5, "{case:#}");
+    let alone: Vec<(&str, bool)> = case["alone"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["change"].as_str().unwrap(), one["makes_it"].as_bool().unwrap()))
+        .collect();
+    let wanted = [
+        ("b/net.ipv4.ip_default_ttl=65", false),
+        ("b/net.ipv4.tcp_rmem=4096 4096 4096", true),
+        ("a/net.ipv4.ip_default_ttl=66", false),
+    ];
+    assert_eq!(alone, wanted, "{case:#}");
+    // Each arm has a record like any run.
+    let id = case["trial"]["b"]["run"].as_str().unwrap();
+    let record = json(&run_ok(&["show", id, "--dir", &records, "--json"]));
+    assert_eq!(record["tests"].as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn what_holds_is_as_expected_and_what_cannot_be_run_is_no_pass() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("a case that holds", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("good.case").display().to_string();
+    let good = PLANTED.replace("set-b b/net.ipv4.tcp_rmem", "set-a b/net.ipv4.tcp_rmem");
+    std::fs::write(&file, good.replace("not-worse by 50%", "better by 50%")).unwrap();
+    let records = folder.path().join("runs").display().to_string();
+    let table = run_ok(&["case", "run", &file, "rx-coalescing", "--pairs", "6", "--dir", &records]);
+    let verdicts = |wanted: &str| table.lines().filter(|line| line.trim_end().ends_with(wanted)).count();
+    assert!(verdicts("as expected") == 1 && verdicts("cannot be run here") == 1, "{table}");
+    // A lab's interfaces have no coalescing, says ethtool of them, too (tests of `tune`); so no case was run.
+    let output = run(&["case", "run", "rx-coalescing", "--dir", &records]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(3) && said.contains("no case could be run here"), "{said}");
+}
+
+/// Truth from outside: what iproute2 says when it is asked to make such an interface.
+#[test]
+fn what_a_kernel_lacks_is_what_ip_cannot_make() {
+    if !is_root() || !crate::support::installed("ip") || !crate::support::installed("unshare") {
+        return skip("what this kernel lacks", "needs root, ip and unshare");
+    }
+    let list = json(&run_ok(&["case", "list", "bonding", "bonding-vlan", "tso", "--json"]));
+    let cannot = |at: usize| list["cases"][at]["cannot"].as_str().map(str::to_owned);
+    assert_eq!(cannot(2), None, "{list:#}");
+    let made = std::process::Command::new("unshare")
+        .args(["-n", "ip", "link", "add", "bond7", "type", "bond"])
+        .output()
+        .unwrap();
+    let wanted =
+        if made.status.success() { "the topologies of pathlab have no bonds" } else { "CONFIG_BONDING" };
+    for at in [0, 1] {
+        assert!(cannot(at).unwrap().contains(wanted), "{list:#}");
+    }
+}
+
+#[test]
+fn a_wrong_case_is_one_sentence() {
+    let refused = |arguments: &[&str], expected: &str| {
+        let output = run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(expected), "{arguments:?}: {said}");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.case").display().to_string();
+    std::fs::write(&file, PLANTED.replace("expect", "wants")).unwrap();
+    refused(&["case", "run", &file], "x.case:9:1: unknown statement 'wants'");
+    refused(&["case", "list", "air"], "there is no case 'air'");
+    refused(&["case", "run", "no-such.case"], "no-such.case: cannot read the case");
+    if is_root() {
+        std::fs::write(&file, PLANTED.replace("ip_default_ttl=65", "no_such_knob=1")).unwrap();
+        refused(&["case", "run", &file], "no_such_knob");
+    }
+}
