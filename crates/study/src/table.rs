@@ -72,12 +72,18 @@ impl Table {
         }
         if let Some(widest) = (0..self.words.min(widths.len())).max_by_key(|&column| widths[column]) {
             let rest = total(&widths, &all) - widths[widest];
-            if rest + NARROWEST <= most {
+            if rest + NARROWEST.max(self.longest_word(widest)) <= most {
                 widths[widest] = most - rest;
                 return self.block(&widths, &all);
             }
         }
         self.blocks(&widths, most, breaks).iter().map(|columns| self.block(&widths, columns)).collect()
+    }
+
+    /// The characters of the longest word of a column, which has a line of its own and cannot be folded.
+    fn longest_word(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        cells.flat_map(|cell| cell.split(' ')).map(|word| word.chars().count()).max().unwrap_or(0)
     }
 
     /// Which columns stand beside each other: as many as there is room for, the first one in front of all.

@@ -311,6 +311,19 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_cannot_be_folded_moves_no_column() {
+        let knob = "a/eth0:feature.tx-tcp-segmentation".repeat(2);
+        let rows = [format!("{knob} off"), "mtu".into()].map(|change| vec![change, "better by 2 %".into()]);
+        let table = Table { headers: vec!["change".into(), "expected".into()], rows: rows.into(), words: 1 };
+        let text = table.text();
+        let columns: Vec<usize> = text
+            .lines()
+            .filter_map(|line| line.find("better").map(|at| line[..at].chars().count()))
+            .collect();
+        assert!(columns.len() == 2 && columns[0] == columns[1], "{text}");
+    }
+
+    #[test]
     fn an_outlier_is_said_and_one_repetition_has_no_interval() {
         let mut record = sample::run("x");
         let first = record.tests[0].clone();
