@@ -8,13 +8,12 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-/// Three settings, of which one makes the window of a connection a segment or two: a slow path whatever else goes on.
+/// Two settings, of which one makes the window of a connection a segment or two: a slow path whatever else goes on.
 const PLANTED: &str = "case planted\n\
-    question Are three settings harmless?\n\
+    question Are two settings harmless?\n\
     source this test\n\
     topology pair\n\
-    test tcp-stream duration 100ms\n\
-    set-b b/net.ipv4.ip_default_ttl=65\n\
+    test tcp-stream duration 25ms\n\
     set-b b/net.ipv4.tcp_rmem=4096 4096 4096\n\
     set-b a/net.ipv4.ip_default_ttl=66\n\
     expect not-worse by 50%\n";
@@ -44,16 +43,15 @@ fn a_planted_slow_down_is_a_bug_candidate_and_its_setting_is_named() {
         .iter()
         .map(|one| (one["change"].as_str().unwrap(), one["makes_it"].as_bool().unwrap()))
         .collect();
-    let wanted = [
-        ("b/net.ipv4.ip_default_ttl=65", false),
-        ("b/net.ipv4.tcp_rmem=4096 4096 4096", true),
-        ("a/net.ipv4.ip_default_ttl=66", false),
-    ];
+    let wanted = [("b/net.ipv4.tcp_rmem=4096 4096 4096", true), ("a/net.ipv4.ip_default_ttl=66", false)];
     assert_eq!(alone, wanted, "{case:#}");
     // Each arm has a record like any run.
     let id = case["trial"]["b"]["run"].as_str().unwrap();
     let record = json(&run_ok(&["show", id, "--dir", &records, "--json"]));
-    assert_eq!(record["tests"].as_array().unwrap().len(), 6);
+    // Pairs that cannot be used (not valid, on a busy host) are measured again and stay in the record.
+    let test = &case["trial"]["tests"][0];
+    let pairs = test["pairs"].as_array().unwrap().len() as u64 + test["passed_over"].as_u64().unwrap();
+    assert_eq!(record["tests"].as_array().unwrap().len() as u64, pairs, "{test:#}");
 }
 
 #[test]
@@ -106,11 +104,11 @@ fn a_wrong_case_is_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.case").display().to_string();
     std::fs::write(&file, PLANTED.replace("expect", "wants")).unwrap();
-    refused(&["case", "run", &file], "x.case:9:1: unknown statement 'wants'");
+    refused(&["case", "run", &file], "x.case:8:1: unknown statement 'wants'");
     refused(&["case", "list", "air"], "there is no case 'air'");
     refused(&["case", "run", "no-such.case"], "no-such.case: cannot read the case");
     if is_root() {
-        std::fs::write(&file, PLANTED.replace("ip_default_ttl=65", "no_such_knob=1")).unwrap();
+        std::fs::write(&file, PLANTED.replace("ip_default_ttl=66", "no_such_knob=1")).unwrap();
         refused(&["case", "run", &file], "no_such_knob");
     }
 }

@@ -104,7 +104,7 @@ pub fn words(verdict: CaseVerdict) -> &'static str {
 
 /// The cases that there are, as the command prints them.
 pub fn list(list: &CaseList) -> String {
-    let mut text = Table::of(3, &LISTED, &list.cases).text();
+    let mut text = Table::of(4, &LISTED, &list.cases).text();
     for case in list.cases.iter().filter(|case| case.cannot.is_some()) {
         text +=
             &format!("{} cannot be run here: {}\n", case.name, case.cannot.as_deref().unwrap_or_default());
@@ -142,4 +142,65 @@ fn alone(suspect: &CaseSuspect) -> String {
     let effect = suspect.trial.tests.first().map_or(nothing(), change);
     let makes_it = if suspect.makes_it { "makes the difference" } else { "does not" };
     format!("  {} alone: {effect}: {makes_it}\n", suspect.change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::trial::Effect;
+
+    fn trial(low: f64, high: f64) -> TrialRecord {
+        let effect = Some(Effect { value: (low * high).sqrt(), low: Some(low), high: Some(high) });
+        let test =
+            TrialTest { figure: "rate".into(), higher_is_better: true, effect, ..TrialTest::default() };
+        TrialRecord { tests: vec![test], ..TrialRecord::default() }
+    }
+
+    #[test]
+    fn a_trial_is_held_against_what_was_expected() {
+        let same = Expectation::Same { within: 0.05 };
+        let of = |trial: &TrialRecord| verdict(trial, same);
+        assert_eq!(of(&trial(0.98, 1.03)).0, CaseVerdict::AsExpected);
+        let (found, why) = of(&trial(0.3, 0.4));
+        assert_eq!(found, CaseVerdict::BugCandidate);
+        assert!(why.contains("(-70.0 … -60.0 %), and same within 5 % was expected"), "{why}");
+        assert_eq!(of(&trial(0.9, 1.1)).0, CaseVerdict::CannotTell);
+        // Pairs that could not be used, or none at all, show nothing, whatever the effect of the others is.
+        let stopped = TrialRecord { stopped: Some("no connection".into()), ..trial(0.98, 1.03) };
+        assert_eq!(of(&stopped), (CaseVerdict::CannotTell, "no connection".into()));
+        assert_eq!(of(&TrialRecord::default()).0, CaseVerdict::CannotTell);
+    }
+
+    #[test]
+    fn only_bug_candidates_are_a_failure() {
+        let case = |name: &str, verdict| CaseResult {
+            about: CaseAbout { name: name.into(), ..CaseAbout::default() },
+            verdict,
+            why: "why".into(),
+            ..CaseResult::default()
+        };
+        let mut record = CasesRecord {
+            cases: vec![case("a", CaseVerdict::CannotRun), case("b", CaseVerdict::CannotTell)],
+            ..CasesRecord::default()
+        };
+        assert_eq!(candidates(&record), None);
+        record.cases.push(case("c", CaseVerdict::BugCandidate));
+        assert_eq!(candidates(&record).unwrap(), "1 bug candidate: c: why");
+        let text = run(&record);
+        assert!(
+            text.contains("a: cannot be run here: why") && text.contains("b: cannot tell: why"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn arms_that_differ_in_a_value_are_shown_by_it() {
+        let of = |a: &[&str], b: &[&str]| {
+            let own = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect();
+            differs(&CaseAbout { a: own(a), b: own(b), ..CaseAbout::default() })
+        };
+        assert_eq!(of(&["a/eth0:mtu=1500"], &["a/eth0:mtu=9000"]), "a/eth0:mtu 1500 → 9000");
+        assert_eq!(of(&[], &["a/eth0:mtu=9000"]), "as it is → a/eth0:mtu=9000");
+        assert_eq!(of(&["a/x=1"], &["b/x=1"]), "a/x=1 → b/x=1");
+    }
 }
