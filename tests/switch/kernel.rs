@@ -285,6 +285,21 @@ fn a_rule_that_the_kernel_uses_is_not_idle_and_what_it_counted_is_told_at_its_en
     }
 }
 
+/// The tap of a port in tcx is an interface on which the kernel speaks: what it says is not of the cable.
+#[test]
+fn a_switch_that_starts_counts_nothing_on_a_silent_cable() {
+    if skipped("ports of a switch in the kernel") {
+        return;
+    }
+    let site = Site::bare(2);
+    let running = Running::usual(&site, ("tcx", "int"));
+    let mut client = client(&site);
+    client.must([add("priority=5,in_port=1 actions=output:2")]);
+    running.settle(&mut client);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!([1, 2].map(|port| port_counts(&mut client, port)), [(0, 0); 2]);
+}
+
 #[test]
 fn a_switch_that_is_killed_leaves_nothing_between_the_cable_and_the_host() {
     if skipped("a kill of rules in the kernel") {

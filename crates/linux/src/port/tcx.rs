@@ -18,6 +18,7 @@ use super::slot::ProgramSlot;
 use super::told::setting;
 use super::uri::Uri;
 use super::{Batch, Direction, PortOptions, PortResult, ReceiveCounters, Receiver, Wait, tap};
+use crate::netlink::Netlink;
 use crate::sys::{bpf, packet};
 use ::bpf::{Assembler, Op, Reg::*, When, Width};
 use record::{PortSetting, Problem, Result};
@@ -51,7 +52,8 @@ pub struct TcxEntrance {
 pub fn open(name: &str, place: &str, slot: &ProgramSlot, wish: &PortOptions) -> Result<TcxEntrance> {
     let link = Interface::find(name, place)?.link;
     let own = format!("plx{}", link.index);
-    let mut uri = Uri::parse(&format!("tap:{own}"))?;
+    // Down until it is guarded: what the kernel itself sends into it (IPv6's own reports) would have come in by the interface.
+    let mut uri = Uri::parse(&format!("tap:{own}?up=no"))?;
     let opened = tap::open(&mut uri, &PortOptions { direction: Direction::Receive, ..wish.clone() })
         .map_err(|problem| problem.at(place))?;
     let Some(inner) = opened.receiver else { return Err(Problem::host("a tap without a reader").at(place)) };
@@ -66,6 +68,9 @@ pub fn open(name: &str, place: &str, slot: &ProgramSlot, wish: &PortOptions) -> 
     };
     let guard =
         attach(&guard(link.index), tap, bpf::TCX_EGRESS).map_err(|e| refused(&format!("guard {own}"), e))?;
+    Netlink::open()
+        .set_up(tap)
+        .map_err(|e| Problem::host(format!("cannot switch {own} on: {e}")).at(place))?;
     let promiscuous = packet::open()
         .and_then(|fd| packet::set_promiscuous(&fd, link.index as i32).map(|()| fd))
         .map_err(|e| refused(&format!("make {name} promiscuous"), e))?;
