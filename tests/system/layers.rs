@@ -113,7 +113,7 @@ fn a_delay_is_in_the_part_where_it_was_planted() {
     shown(folder.path(), &plain);
 }
 
-/// The page has the section; the trace has every part of every message, as long as it was, and rows whose events do not cross.
+/// The page has the section; the events of each row of the trace do not cross.
 fn shown(folder: &Path, layers: &Value) {
     let records = folder.join("runs").display().to_string();
     let [page, trace] = ["page.html", "trace.json"].map(|name| folder.join(name).display().to_string());
