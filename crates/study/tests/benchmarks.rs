@@ -138,12 +138,17 @@ fn flow(document: &Value) -> String {
         document["kernel"].as_str().unwrap(),
         document["cpu_model"].as_str().unwrap()
     )];
+    lines.push(format!(
+        "{:<9} {:>6} {:>6}  {:<12} {}",
+        "pipeline", "rules", "flows", "engine", "ns per frame"
+    ));
     for one in document["results"].as_array().unwrap() {
         lines.push(format!(
-            "{:<9} {:>7} rules {:>9} flows  {:<12} {} ns",
+            "{:<9} {:>6} {:>6}  {:<12} {}",
             one["pipeline"].as_str().unwrap(),
-            one["rules"],
-            one["flows"],
+            // As numbers: a JSON value is printed without the width.
+            one["rules"].as_u64().unwrap(),
+            one["flows"].as_u64().unwrap(),
             one["engine"].as_str().unwrap(),
             spread(&one["ns_per_frame"], 1.0),
         ));
