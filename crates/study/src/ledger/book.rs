@@ -325,6 +325,9 @@ impl<'a> Readings<'a> {
         let is = |flag: &str| self.counted && pair.has_flag(flag);
         let entry = || at.ingress.and_then(|ingress| self.link(at.node, ingress));
         let is_egress = place == Place::Egress;
+        // On its way out a port is disabled first. Frames that come in by one that left go to the host, which names them.
+        let has_left =
+            self.counted && pair.before.bridge_state.is_some() && pair.after.bridge_state.is_none();
         let states = [
             pair.trouble().map(|trouble| (drop::LINK_DOWN, trouble)),
             (is_egress && self.is_too_long(pair.mtu())).then(|| {
@@ -332,6 +335,7 @@ impl<'a> Readings<'a> {
                 (drop::MTU_EXCEEDED, format!("{length} B for an MTU of {} at {port}", pair.mtu()))
             }),
             state.map(|state| (drop::PORT_NOT_FORWARDING, format!("{port} was in state {state}"))),
+            (is_egress && has_left).then(|| (drop::PORT_NOT_FORWARDING, format!("{port} left its bridge"))),
             (is_egress && is("isolated") && entry().is_some_and(|entry| entry.has_flag("isolated")))
                 .then(|| (drop::PORT_ISOLATED, format!("{port} and the port of entry are isolated"))),
             (place == Place::Ingress && is("locked"))

@@ -6,7 +6,7 @@ use crate::way::{Nodes, sections};
 use proptest::prelude::*;
 use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook};
 use record::ledger::WitnessDrop;
-use record::snapshot::{DirectionSample, FilterSample, NodeSnapshot, PacketSocketSample};
+use record::snapshot::{DirectionSample, FilterSample, LinkSample, NodeSnapshot, PacketSocketSample};
 use record::{
     EndReport, Hop, Ledger, NodeRole, Path, Snapshot, TestSpec, TrafficKind, Witness, WitnessStatus,
 };
@@ -115,6 +115,13 @@ impl World {
     }
 
     fn close(&self, sent: u64, witness: WitnessInput) -> Ledger {
+        let node = |name: &str| (name.to_owned(), NodeSnapshot::default());
+        let nodes = ["a", "s", "r1", "r2", "b", "c"].map(node).into_iter().collect();
+        let snapshot = Snapshot { nodes, ..Snapshot::default() };
+        self.close_between(sent, witness, [&snapshot, &snapshot])
+    }
+
+    fn close_between(&self, sent: u64, witness: WitnessInput, [before, after]: [&Snapshot; 2]) -> Ledger {
         let spec = TestSpec {
             kind: TrafficKind::UdpStream,
             from: "a".into(),
@@ -122,16 +129,13 @@ impl World {
             size: 100,
             ..TestSpec::default()
         };
-        let node = |name: &str| (name.to_owned(), NodeSnapshot::default());
-        let nodes = ["a", "s", "r1", "r2", "b", "c"].map(node).into_iter().collect();
-        let snapshot = Snapshot { nodes, ..Snapshot::default() };
         close(&LedgerInput {
             spec: &spec,
             path: &Path::default(),
             sender: &EndReport { attempted: sent, sent, ..EndReport::default() },
             receiver: &EndReport { received: self.arrived, unique: self.arrived, ..EndReport::default() },
-            before: &snapshot,
-            after: &snapshot,
+            before,
+            after,
             idle: None,
             witness,
             ports: Ports::default(),
@@ -206,6 +210,50 @@ fn a_name_is_given_only_as_far_as_the_witness_saw_the_flow_die() {
     assert_eq!((ledger.unexplained, ledger.witness.status), (0, WitnessStatus::Agrees));
     let ledger = world.close(100, WitnessInput::Counted { details: vec![seen(10)], lost: 0 });
     assert_eq!(ledger.unexplained, 20, "what it did not see has no name");
+}
+
+/// The kernel disables a port before it takes it from its bridge: frames that come in between die without a reason.
+#[test]
+fn frames_for_a_port_that_left_its_bridge_have_one_name() {
+    let mut world = World::default();
+    (0..100)
+        .for_each(|i| world.send(Fate { lost: if i < 30 { 2 } else { 99 }, second: false, copied: false }));
+    let seen = |reason: &str, frames| WitnessDrop {
+        reason: reason.into(),
+        node: "s".into(),
+        interface: Some("p1".into()),
+        location: Some("br_handle_frame_finish".into()),
+        frames,
+        skbs: frames,
+    };
+    let with = |bridge_state| {
+        let link = LinkSample {
+            name: "p2".into(),
+            index: 2,
+            mtu: 1500,
+            up: true,
+            carrier: true,
+            bridge_state,
+            ..LinkSample::default()
+        };
+        let node = NodeSnapshot { links: vec![link], ..NodeSnapshot::default() };
+        Snapshot { nodes: [("s".to_owned(), node)].into_iter().collect(), ..Snapshot::default() }
+    };
+    let names = |after| {
+        let details = vec![seen("NOT_SPECIFIED", 4), seen("NO_TX_TARGET", 26)];
+        let witness = WitnessInput::Counted { details, lost: 0 };
+        let ledger = world.close_between(100, witness, [&with(Some(3)), &with(after)]);
+        assert_eq!((ledger.unexplained, ledger.witness.status), (0, WitnessStatus::Agrees));
+        let mut names = BTreeMap::<String, u64>::new();
+        for drop in ledger.stations.iter().flat_map(|station| &station.drops) {
+            *names.entry(drop.name.clone()).or_default() += drop.count;
+        }
+        names
+    };
+    let closed = record::drop::PORT_NOT_FORWARDING.to_owned();
+    assert_eq!(names(None), BTreeMap::from([(closed.clone(), 30)]));
+    // One that stayed says nothing of those without a reason.
+    assert_eq!(names(Some(3)), BTreeMap::from([(closed, 26), ("not_specified".into(), 4)]));
 }
 
 #[test]
