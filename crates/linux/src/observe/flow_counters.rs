@@ -33,10 +33,17 @@ const COST_FRAMES: u32 = 5_000;
 /// Datagrams in fragments that are on their way at once, at all places together.
 const MOST_FRAGMENTED: u32 = 65_536;
 
-/// Where programs are attached: the namespace's number, the index of the interface, whether what goes out is counted there. The kernel
-/// detaches them when this is dropped.
+/// Where programs are attached: the namespace's number, the index of the interface, whether what goes out is counted there. They are
+/// detached when this is dropped.
 #[derive(Debug, Default)]
 pub struct FlowLinks(HashMap<(u64, u32, bool), OwnedFd>);
+
+impl Drop for FlowLinks {
+    fn drop(&mut self) {
+        // What cannot be detached ends with its descriptor.
+        self.0.values().for_each(|link| drop(bpf::detach(link.as_fd())));
+    }
+}
 
 /// Counters of one flow, until they are dropped.
 #[derive(Debug)]

@@ -28,6 +28,7 @@ const MAP_LOOKUP_BATCH: libc::c_long = 24;
 const LINK_CREATE: libc::c_long = 28;
 const LINK_UPDATE: libc::c_long = 29;
 const ENABLE_STATS: libc::c_long = 32;
+const LINK_DETACH: libc::c_long = 34;
 
 /// The size of `union bpf_attr` that this module fills; the rest is unknown to it, hence absent.
 const ATTR_BYTES: usize = 128;
@@ -322,6 +323,15 @@ pub fn attach_to_interface(program: BorrowedFd<'_>, interface: u32, place: u32) 
 /// `ENOLINK` when the interface has gone.
 pub fn exchange_program(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     Attr::new().fd(0, link.as_raw_fd()).fd(4, program.as_raw_fd()).call(LINK_UPDATE).map(|_| ())
+}
+
+/// Takes away what [`attach_to_interface`] attached, at once. Dropping the descriptor does that only when no other process has it, and each
+/// child has it from `fork` to `exec` (`tcx_link_detach` in `kernel/bpf/tcx.c`).
+///
+/// # Errors
+/// `EOPNOTSUPP` for a kind of link that can only be dropped.
+pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    Attr::new().fd(0, link.as_raw_fd()).call(LINK_DETACH).map(|_| ())
 }
 
 /// Attaches a [`PROG_XDP`] to an interface of the calling thread's namespace until the returned descriptor is dropped

@@ -95,6 +95,29 @@ fn programs(world: &World, node: &str) -> usize {
     world.inside(node, count)
 }
 
+/// A child that is between `fork` and `exec` has a copy of each descriptor: nothing may stay attached for it.
+#[test]
+fn a_program_is_detached_although_its_link_is_still_held() {
+    let Some(world) = World::bridge() else { return };
+    if counters(&world, &messages()).is_none() {
+        return;
+    }
+    // `r0 = TCX_NEXT; exit`
+    let program =
+        bpf::load_program(bpf::PROG_SCHED_CLS, &[0xffff_ffff_0000_00b7, 0x95], c"GPL", "pathlab_test");
+    let program = program.expect("it is two instructions");
+    let held = world.inside("a", || {
+        let index = Netlink::open().links().unwrap().iter().find(|link| link.name == "eth0").unwrap().index;
+        let link = bpf::attach_to_interface(program.as_fd(), index, bpf::TCX_INGRESS).unwrap();
+        let held = link.try_clone().unwrap();
+        drop(link);
+        held
+    });
+    assert_eq!(programs(&world, "a"), 1, "dropped, but not the last");
+    bpf::detach(held.as_fd()).unwrap();
+    assert_eq!(programs(&world, "a"), 0);
+}
+
 #[test]
 fn the_next_flow_is_counted_by_what_the_one_before_left_attached() {
     let Some(world) = World::bridge() else { return };
