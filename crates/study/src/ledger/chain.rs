@@ -161,21 +161,21 @@ impl Chain {
         if excess > 0 {
             gap.made = excess.saturating_add(book.pool.here(row.witness, at, &book.holding(at)));
         }
-        let left = gap.left;
+        let (left, holding) = (gap.left, book.holding(at));
         for claim in row.claims {
             let (open, before) = (gap.open(), gap.drops.clone());
+            let unseen = book.pool.unseen(open, row.witness, at, &holding);
             claim.make(book, &mut gap, at);
             if !row.shares {
                 gap.left = left; // it was counted, whatever others conclude
             }
             // What a program drops, or a port, is no death of a buffer.
             if !matches!(row.kind, StationKind::Program | StationKind::Tap) {
-                book.pool.confirm(&mut gap, at, open, &before);
+                book.pool.confirm(&mut gap, at, (open, unseen), &before);
             }
         }
         let most = gap.open_but_for_the_queue().min(self.queued);
         gap.queued = gap.queued.clamp(0, i64::try_from(most).unwrap_or(i64::MAX));
-        let holding = book.holding(at);
         let mut by_witness = book.pool.name(&mut gap, row.witness, at, &holding);
         if row.shares {
             gap.left = gap.left.saturating_add(gap.open());

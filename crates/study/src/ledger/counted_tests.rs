@@ -212,6 +212,38 @@ fn a_name_is_given_only_as_far_as_the_witness_saw_the_flow_die() {
     assert_eq!(ledger.unexplained, 20, "what it did not see has no name");
 }
 
+/// An event that the witness could not count may be anybody's: it lends no name to what it did see die of something else.
+#[test]
+fn an_event_that_was_not_counted_gives_no_name_to_a_frame_that_was() {
+    let mut world = World::default();
+    (0..100)
+        .for_each(|i| world.send(Fate { lost: if i < 30 { 0 } else { 99 }, second: false, copied: false }));
+    let strangers = |count| {
+        let protocols = [("Ip.OutNoRoutes".to_owned(), count)].into_iter().collect();
+        let node = NodeSnapshot { protocols, ..NodeSnapshot::default() };
+        Snapshot { nodes: [("a".to_owned(), node)].into_iter().collect(), ..Snapshot::default() }
+    };
+    let names = |frames| {
+        let seen = WitnessDrop {
+            reason: "NEIGH_QUEUEFULL".into(),
+            node: "a".into(),
+            interface: Some("eth0".into()),
+            location: Some("__neigh_event_send".into()),
+            frames,
+            skbs: frames,
+        };
+        let witness = WitnessInput::Counted { details: vec![seen], lost: 1 };
+        let ledger = world.close_between(100, witness, [&strangers(0), &strangers(2000)]);
+        assert_eq!((ledger.unexplained, ledger.witness.status), (0, WitnessStatus::Agrees));
+        let drops = ledger.stations.into_iter().flat_map(|station| station.drops);
+        drops.map(|drop| (drop.name, drop.count)).collect::<BTreeMap<_, _>>()
+    };
+    let unresolved = record::drop::NEIGHBOUR_UNRESOLVED.to_owned();
+    assert_eq!(names(30), BTreeMap::from([(unresolved.clone(), 30)]));
+    let no_route = record::drop::NO_ROUTE.to_owned();
+    assert_eq!(names(29), BTreeMap::from([(unresolved, 29), (no_route, 1)]), "it may be the one");
+}
+
 /// The kernel disables a port before it takes it from its bridge: frames that come in between die without a reason.
 #[test]
 fn frames_for_a_port_that_left_its_bridge_have_one_name() {

@@ -67,14 +67,29 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Takes back what a claim named beyond what was open before it, and beyond what the witness saw of that name here.
-    pub fn confirm(&mut self, gap: &mut Gap, at: &Visit, open: u64, before: &[Drop]) {
+    /// How many of what is open here may be events that it could not count: no more than it does not see here already. None when it
+    /// did not count at all.
+    pub fn unseen(&self, open: u64, may: &[&str], at: &Visit, holding: &[&str]) -> Option<u64> {
+        Some(self.lost?.min(open.saturating_sub(self.here(may, at, holding))))
+    }
+
+    /// Takes back what a claim named beyond what was open before it, and beyond what the witness saw of that name here, or may not
+    /// have seen.
+    pub fn confirm(
+        &mut self,
+        gap: &mut Gap,
+        at: &Visit,
+        (open, unseen): (u64, Option<u64>),
+        before: &[Drop],
+    ) {
         let mut open = open;
         for named in &mut gap.drops {
             let old = before.iter().find(|old| old.name == named.name && old.source == named.source);
             let new = named.count.saturating_sub(old.map_or(0, |old| old.count)).min(open);
-            let seen = match self.lost {
-                Some(lost) if is_seen(named) => new - self.take(at, &named.name, new).saturating_sub(lost),
+            let seen = match unseen {
+                Some(unseen) if is_seen(named) => {
+                    new - self.take(at, &named.name, new).saturating_sub(unseen)
+                }
                 _ => new,
             };
             named.count = old.map_or(0, |old| old.count) + seen;
