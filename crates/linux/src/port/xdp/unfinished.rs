@@ -10,11 +10,10 @@
 //! made twice, here and by [`wire::offload::pseudo_only`]; a test runs both over the same frames.
 
 use ::bpf::{Assembler, Label, Op, Reg, Reg::*, When, Width};
+use wire::layers::VLAN_TAGS;
 
 const IPV4: i32 = 0x0800;
 const IPV6: i32 = 0x86dd;
-/// 802.1Q and 802.1ad.
-const TAGS: [i32; 2] = [0x8100, 0x88a8];
 /// Tags that are looked behind.
 const MOST_TAGS: usize = 2;
 /// Protocol, bytes of the header that are looked at, and where the checksum stands.
@@ -34,7 +33,7 @@ pub fn select(a: &mut Assembler, unfinished: Label) {
     a.op(Op::Add, R9, 14);
     for _ in 0..MOST_TAGS {
         let (tagged, next) = (a.label(), a.label());
-        TAGS.iter().for_each(|&tag| a.jump_if(R3, When::Equal, tag, tagged));
+        VLAN_TAGS.iter().for_each(|&tag| a.jump_if(R3, When::Equal, i32::from(tag), tagged));
         a.jump(next);
         a.place(tagged);
         reaches(a, 4, whole);
@@ -166,8 +165,9 @@ mod tests {
         if tcp {
             frame[if v6 { 20 } else { 23 }] = 6;
         }
-        for _ in 0..tags {
-            frame.splice(12..12, [0x81, 0, 0, 7]);
+        for kind in VLAN_TAGS.iter().cycle().skip(payload.len() % VLAN_TAGS.len()).take(tags) {
+            let [high, low] = kind.to_be_bytes();
+            frame.splice(12..12, [high, low, 0, 7]);
         }
         frame
     }
