@@ -10,8 +10,10 @@ use linux::port::{
     Area, Direction, Frames, Hand, Member, Meta, Port, PortError, PortOptions, Receiver, Transmitter, Wait,
     forward, open, xdp,
 };
+use linux::sys::bpf;
 use nix::ifaddrs::getifaddrs;
 use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{may_run, skip};
@@ -123,12 +125,7 @@ fn a_veth_that_takes_no_live_frames_is_refused_with_advice() {
     assert!(open("live:eth7").unwrap_err().to_string().contains("no interface 'eth7'"));
     assert!(open("live:eth0?speed=1").unwrap_err().to_string().contains("no setting 'speed'"));
     drop(open("live:eth0?peer=open").unwrap());
-    // A child that another test starts at this moment holds copies of our descriptors until it executes its program.
-    let gone = within_patience(|| {
-        std::thread::sleep(Duration::from_millis(10));
-        open("live:eth0").is_err()
-    });
-    assert!(gone, "the program at the other end went with the generator");
+    assert!(open("live:eth0").is_err(), "the program at the other end went with the generator");
     // Somebody listens, so nobody complains (and nothing else comes in).
     let _socket = receiver(b, lab.address_of("b", 4).unwrap());
     run(b, "ethtool", &["-K", "eth0", "gro", "on"]);
@@ -300,6 +297,31 @@ fn what_the_ring_loses_is_counted() {
         assert!(came >= 64 && dropped > 0, "{came} {counters:?}");
         assert_eq!(came + dropped, 500, "{mode}: {counters:?}");
     }
+}
+
+/// A child that is between `fork` and `exec` has a copy of each descriptor: no frame may go where nobody reads any more for it.
+#[test]
+fn a_program_is_detached_although_its_link_is_still_held() {
+    if !may_run("xdp detach") {
+        return;
+    }
+    let lab = pair("held");
+    // `r0 = XDP_PASS; exit`
+    let program = bpf::load_program(bpf::PROG_XDP, &[0x0000_0002_0000_00b7, 0x95], c"GPL", "pathlab_test")
+        .expect("it is two instructions");
+    lab.node("b")
+        .unwrap()
+        .within(|| {
+            let index = nix::net::if_::if_nametoindex("eth0").unwrap();
+            let attach = || bpf::attach_xdp(program.as_fd(), index, bpf::XDP_NATIVE);
+            let link = attach().unwrap();
+            let held = link.as_fd().try_clone_to_owned().unwrap();
+            assert!(attach().is_err(), "there is one");
+            drop(link);
+            drop(attach().expect("there is none"));
+            drop(held);
+        })
+        .unwrap();
 }
 
 #[test]

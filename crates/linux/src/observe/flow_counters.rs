@@ -22,7 +22,8 @@ use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook};
 use super::flow::{Flow, FlowEnds, FlowProtocol};
 use super::flow_program::{FRAGMENT_KEY_BYTES, Leg, Place, Start, VALUE_BYTES, assemble};
 use crate::netlink::{LinkState, Netlink, u64_at};
-use crate::sys::{bpf, netns};
+use crate::sys::bpf::{self, Attachment};
+use crate::sys::netns;
 use wire::build::{Ends, build_echo, build_udp};
 use wire::message::{self, Flags, Message};
 
@@ -36,14 +37,7 @@ const MOST_FRAGMENTED: u32 = 65_536;
 /// Where programs are attached: the namespace's number, the index of the interface, whether what goes out is counted there. They are
 /// detached when this is dropped.
 #[derive(Debug, Default)]
-pub struct FlowLinks(HashMap<(u64, u32, bool), OwnedFd>);
-
-impl Drop for FlowLinks {
-    fn drop(&mut self) {
-        // What cannot be detached ends with its descriptor.
-        self.0.values().for_each(|link| drop(bpf::detach(link.as_fd())));
-    }
-}
+pub struct FlowLinks(HashMap<(u64, u32, bool), Attachment>);
 
 /// Counters of one flow, until they are dropped.
 #[derive(Debug)]
@@ -272,12 +266,12 @@ fn attach_one(
     number: u32,
     link: &LinkState,
     hook: Hook,
-    kept: Option<OwnedFd>,
-) -> Result<OwnedFd, Refused> {
+    kept: Option<Attachment>,
+) -> Result<Attachment, Refused> {
     let start = if link.ethernet { Start::Ethernet } else { Start::Ip };
     let program = load(flow, Place { counts, fragments, number, start }).map_err(Refused::Host)?;
     if let Some(kept) = kept
-        && bpf::exchange_program(kept.as_fd(), program.as_fd()).is_ok()
+        && kept.exchange(program.as_fd()).is_ok()
     {
         return Ok(kept);
     }

@@ -10,7 +10,7 @@
 //! such frames more than a live frame: a sink that is the same for all is not equally cheap for all.
 
 use super::interface::Interface;
-use crate::sys::bpf;
+use crate::sys::bpf::{self, Attachment};
 use ::bpf::{Assembler, Op, Reg};
 use record::{Problem, Result};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ const XDP_DROP: i32 = 1;
 /// Drops what an interface receives, as long as it lives.
 #[derive(Debug)]
 pub struct Sink {
-    _link: OwnedFd,
+    _link: Attachment,
 }
 
 impl Sink {
@@ -42,7 +42,7 @@ impl Sink {
 }
 
 /// Attaches a program that says the same of every frame to an interface of the calling thread's namespace.
-pub(super) fn answer(index: u32, verdict: i32, name: &str) -> std::io::Result<OwnedFd> {
+pub(super) fn answer(index: u32, verdict: i32, name: &str) -> std::io::Result<Attachment> {
     let loaded = program(verdict, name)?;
     bpf::attach_xdp(loaded.as_fd(), index, bpf::XDP_NATIVE)
 }

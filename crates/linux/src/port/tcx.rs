@@ -19,7 +19,8 @@ use super::told::setting;
 use super::uri::Uri;
 use super::{Batch, Direction, PortOptions, PortResult, ReceiveCounters, Receiver, Wait, tap};
 use crate::netlink::Netlink;
-use crate::sys::{bpf, packet};
+use crate::sys::bpf::{self, Attachment};
+use crate::sys::packet;
 use ::bpf::{Assembler, Op, Reg::*, When, Width};
 use record::{PortSetting, Problem, Result};
 use std::io;
@@ -86,7 +87,7 @@ pub fn open(name: &str, place: &str, slot: &ProgramSlot, wish: &PortOptions) -> 
     Ok(TcxEntrance { receiver: Box::new(receiver), interface: link.index, tap, settings })
 }
 
-fn attach(code: &[u64], interface: u32, place: u32) -> io::Result<OwnedFd> {
+fn attach(code: &[u64], interface: u32, place: u32) -> io::Result<Attachment> {
     let program = bpf::load_program(bpf::PROG_SCHED_CLS, code, c"GPL", "pathlab_tcx")
         .map_err(|rejected| rejected.error)?;
     bpf::attach_to_interface(program.as_fd(), interface, place)
@@ -118,13 +119,13 @@ fn guard(interface: u32) -> Vec<u64> {
 
 /// The reader of the tap. Dropped in this order: first nothing comes any more.
 struct TcxReceiver {
-    _entrance: OwnedFd,
+    _entrance: Attachment,
     /// Holds the interface promiscuous.
     _promiscuous: OwnedFd,
     inner: Box<dyn Receiver>,
     /// Of the interface: the tap is always there.
     probe: Probe,
-    _guard: OwnedFd,
+    _guard: Attachment,
 }
 
 impl Receiver for TcxReceiver {

@@ -303,47 +303,57 @@ pub fn open_raw_tracepoint(name: &CStr, program: BorrowedFd<'_>) -> io::Result<O
     Attr::new().pointer(0, name.as_ptr()).fd(8, program.as_raw_fd()).call_for_fd(RAW_TRACEPOINT_OPEN)
 }
 
-/// Attaches a program to an interface of the calling thread's namespace until the returned descriptor is dropped
-/// (`TCX_*`, Linux 6.6): before all others at ingress, behind all others at egress, so that it sees what comes from and goes
+/// A program at an interface (`bpf_link`). It is detached when this is dropped, whoever else holds the link: closing the descriptor would
+/// do that only when no other process has it, and each child has it from `fork` to `exec`. Until then a frame would still go where nobody
+/// reads (`bpf_xdp_link_detach` in `net/core/dev.c`, `tcx_link_detach` in `kernel/bpf/tcx.c`).
+#[derive(Debug)]
+pub struct Attachment(OwnedFd);
+
+impl Attachment {
+    /// Puts another program in the place of this one. Attaching waits for all CPUs, some 15 ms; this does not (`tcx_link_update` in
+    /// `kernel/bpf/tcx.c`).
+    ///
+    /// # Errors
+    /// `ENOLINK` when the interface has gone.
+    pub fn exchange(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        Attr::new().fd(0, self.0.as_raw_fd()).fd(4, program.as_raw_fd()).call(LINK_UPDATE).map(|_| ())
+    }
+}
+
+impl AsFd for Attachment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // What cannot be detached (Linux before 5.9) ends with its descriptor.
+        drop(Attr::new().fd(0, self.0.as_raw_fd()).call(LINK_DETACH));
+    }
+}
+
+/// Attaches a program to an interface of the calling thread's namespace (`TCX_*`, Linux 6.6): before all others at ingress, behind all others at egress, so that it sees what comes from and goes
 /// to the link whatever they do.
 ///
 /// # Errors
 /// `ENODEV` without such an interface, `EINVAL` on kernels without tcx, `EPERM` without `CAP_NET_ADMIN`.
-pub fn attach_to_interface(program: BorrowedFd<'_>, interface: u32, place: u32) -> io::Result<OwnedFd> {
+pub fn attach_to_interface(program: BorrowedFd<'_>, interface: u32, place: u32) -> io::Result<Attachment> {
     const BEFORE: u32 = 1 << 3;
     let order = if place == TCX_INGRESS { BEFORE } else { 0 };
     let attr = Attr::new().fd(0, program.as_raw_fd()).u32(4, interface).u32(8, place).u32(12, order);
-    attr.call_for_fd(LINK_CREATE)
+    attr.call_for_fd(LINK_CREATE).map(Attachment)
 }
 
-/// Puts another program in the place of the one that [`attach_to_interface`] attached. Attaching waits for all CPUs, some 15 ms; this does
-/// not (`tcx_link_update` in `kernel/bpf/tcx.c`).
-///
-/// # Errors
-/// `ENOLINK` when the interface has gone.
-pub fn exchange_program(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
-    Attr::new().fd(0, link.as_raw_fd()).fd(4, program.as_raw_fd()).call(LINK_UPDATE).map(|_| ())
-}
-
-/// Takes away what [`attach_to_interface`] attached, at once. Dropping the descriptor does that only when no other process has it, and each
-/// child has it from `fork` to `exec` (`tcx_link_detach` in `kernel/bpf/tcx.c`).
-///
-/// # Errors
-/// `EOPNOTSUPP` for a kind of link that can only be dropped.
-pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
-    Attr::new().fd(0, link.as_raw_fd()).call(LINK_DETACH).map(|_| ())
-}
-
-/// Attaches a [`PROG_XDP`] to an interface of the calling thread's namespace until the returned descriptor is dropped
-/// (`bpf_link`, Linux 5.9). `mode` is [`XDP_NATIVE`] or [`XDP_GENERIC`].
+/// Attaches a [`PROG_XDP`] to an interface of the calling thread's namespace (Linux 5.9). `mode` is [`XDP_NATIVE`] or [`XDP_GENERIC`].
 ///
 /// # Errors
 /// `EBUSY` when another program is attached, `EOPNOTSUPP` when the driver has no native XDP, `ERANGE` or `EINVAL` when
 /// it has, but not with these settings (MTU, offloads), `ENODEV`, `EPERM`.
-pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: u32) -> io::Result<OwnedFd> {
+pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: u32) -> io::Result<Attachment> {
     const BPF_XDP: u32 = 37;
     let attr = Attr::new().fd(0, program.as_raw_fd()).u32(4, interface).u32(8, BPF_XDP).u32(12, mode);
-    attr.call_for_fd(LINK_CREATE)
+    attr.call_for_fd(LINK_CREATE).map(Attachment)
 }
 
 /// Runs a [`PROG_XDP`] on `repeat` frames that the kernel makes from `frame`, and does with each what the program says

@@ -4,7 +4,7 @@
 //! the named counters and the witness say exactly how many did not arrive. Reasons, interfaces and functions are the
 //! kernel's own and change between versions: on other kernels than 6.18 a difference is printed, not failed.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use linux::sys::bpf;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -23,7 +23,7 @@ struct Case {
     world: fn() -> Option<World>,
     to: &'static str,
     size: usize,
-    plant: fn(&World) -> Option<OwnedFd>,
+    plant: fn(&World) -> Option<bpf::Attachment>,
     midway: fn(&World),
     /// Receive buffer of the receiving socket; 0 leaves it.
     receive_buffer: usize,

@@ -109,13 +109,13 @@ fn a_program_is_detached_although_its_link_is_still_held() {
     let held = world.inside("a", || {
         let index = Netlink::open().links().unwrap().iter().find(|link| link.name == "eth0").unwrap().index;
         let link = bpf::attach_to_interface(program.as_fd(), index, bpf::TCX_INGRESS).unwrap();
-        let held = link.try_clone().unwrap();
+        let held = link.as_fd().try_clone_to_owned().unwrap();
+        assert_eq!(programs(&world, "a"), 1);
         drop(link);
         held
     });
-    assert_eq!(programs(&world, "a"), 1, "dropped, but not the last");
-    bpf::detach(held.as_fd()).unwrap();
     assert_eq!(programs(&world, "a"), 0);
+    drop(held);
 }
 
 #[test]

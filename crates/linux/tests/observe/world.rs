@@ -155,8 +155,8 @@ impl World {
         sender.recv(&mut byte).expect("the way back is whole");
     }
 
-    /// Drops everything at `eth0` of that node by a tcx program, until the descriptor is dropped.
-    pub fn shoot(&self, node: &str, place: u32) -> OwnedFd {
+    /// Drops everything at `eth0` of that node by a tcx program, until what is returned is dropped.
+    pub fn shoot(&self, node: &str, place: u32) -> bpf::Attachment {
         const TC_ACT_SHOT: i32 = 2;
         let mut assembler = Assembler::new();
         assembler.op(Op::Move, Reg::R0, TC_ACT_SHOT);

@@ -24,10 +24,10 @@ use flow::port::PortNo;
 pub use jit::kernel::Hook;
 use jit::kernel::{KernelPort, Surroundings};
 use linux::port::{Direction, PortOptions, ProgramSlot, Receiver, Transmitter, open, tcx, xdp};
-use linux::sys::bpf::{self, Map};
+use linux::sys::bpf::{self, Attachment, Map};
 use record::{PortSetting, Problem, Result};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 
 /// Receive queues of an interface that an AF_XDP port can have.
@@ -64,7 +64,7 @@ struct ServedPort {
     number: PortNo,
     interface: u32,
     /// Holds a program at the other end of a veth, which redirected frames need.
-    _peer: Option<OwnedFd>,
+    _peer: Option<Attachment>,
 }
 
 /// What stands before the ports of a switch.

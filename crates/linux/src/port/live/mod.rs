@@ -19,9 +19,9 @@ mod program;
 use super::interface::{Health, Interface, Probe};
 use super::{PortError, PortResult, Uri};
 use crate::port::told::setting;
+use crate::sys::bpf::Attachment;
 use crate::sys::clock;
 use record::{PortSetting, Problem, Result, unit};
-use std::os::fd::OwnedFd;
 
 /// Makes sure that redirected frames can leave through an interface.
 pub(in crate::port) fn open_peer(interface: &Interface, place: &str) -> Result<peer::Peer> {
@@ -102,7 +102,7 @@ pub struct Live {
     batch: u32,
     settings: Vec<PortSetting>,
     /// Holds the program at the other end.
-    _peer: Option<OwnedFd>,
+    _peer: Option<Attachment>,
 }
 
 impl Live {

@@ -7,6 +7,7 @@
 use super::super::interface::Interface;
 use crate::netlink::Netlink;
 use crate::port::sink;
+use crate::sys::bpf::Attachment;
 use crate::sys::netns;
 use record::{Problem, Result};
 use std::fs::File;
@@ -19,7 +20,7 @@ const XDP_PASS: i32 = 2;
 /// What was found, and done.
 pub(in crate::port) struct Peer {
     /// Holds our program at the other end, if there is one.
-    pub program: Option<OwnedFd>,
+    pub program: Option<Attachment>,
     /// In words.
     pub note: String,
 }

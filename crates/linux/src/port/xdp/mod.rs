@@ -38,6 +38,7 @@ use crate::port::sending::refusing;
 use crate::port::sharing::{Sharing, SharingClass};
 use crate::port::told::{setting, text};
 use crate::port::uri::word;
+use crate::sys::bpf::Attachment;
 use crate::sys::packet;
 use only::Only;
 use receive::{Checksums, XdpReceiver};
@@ -45,7 +46,6 @@ use record::{PortSetting, Problem, Result, unit};
 use redirect::{Mode, Redirect};
 use socket::{Binding, Held, Outward, Parts, Socket};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use transmit::XdpTransmitter;
 
@@ -83,7 +83,7 @@ pub(in crate::port) fn sharing(uri: &mut Uri) -> Result<Sharing> {
 ///
 /// # Errors
 /// Input: no such interface. Host: the driver takes none, the other end cannot be reached or has another program.
-pub fn takes_redirected(name: &str, place: &str) -> Result<(Option<OwnedFd>, String)> {
+pub fn takes_redirected(name: &str, place: &str) -> Result<(Option<Attachment>, String)> {
     let peer = super::live::open_peer(&Interface::find(name, place)?, place)?;
     Ok((peer.program, peer.note))
 }

@@ -10,12 +10,12 @@
 use super::{only::Only, unfinished};
 use crate::port::slot::ProgramSlot;
 use crate::port::uri::word;
-use crate::sys::bpf::{self, Map};
+use crate::sys::bpf::{self, Attachment, Map};
 use crate::sys::netns;
 use ::bpf::{Assembler, Op, Reg::*, When, Width};
 use record::{Problem, Result};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ pub struct Redirect {
     first: Option<(Arc<ProgramSlot>, u32)>,
     /// Why it does not run in the driver; empty when it does or nobody wanted that.
     pub why_generic: String,
-    _link: OwnedFd,
+    _link: Attachment,
 }
 
 /// Namespace and index of an interface, and its program.
@@ -154,7 +154,7 @@ fn new(
 }
 
 /// The link, the mode that was tried last, and why it is not the driver's.
-type Attached = (io::Result<OwnedFd>, Mode, String);
+type Attached = (io::Result<Attachment>, Mode, String);
 
 fn attach(program: BorrowedFd<'_>, interface: u32, wanted: Mode) -> Attached {
     let attach = |mode| bpf::attach_xdp(program, interface, mode);
