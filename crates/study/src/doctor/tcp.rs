@@ -244,8 +244,17 @@ pub(super) const RULES: &[DoctorRule] = &[
         goals: "T",
         at: At::Node,
         given: &[("tcp.connections", "some")],
-        inputs: &["tcp.bytes_retrans", "tcp.bytes_sent", "tcp.rtt_us", "tcp.mss", "tcp.delivery_bps"],
-        condition: "the rate is within twice MSS / RTT × 1.22 / √p",
+        inputs: &[
+            "tcp.bytes_retrans",
+            "tcp.bytes_sent",
+            "tcp.rtt_us",
+            "tcp.mss",
+            "tcp.delivery_bps",
+            "tcp.busy_us",
+            "tcp.rwnd_limited_us",
+            "tcp.sndbuf_limited_us",
+        ],
+        condition: "the rate is between half of and twice MSS / RTT × 1.22 / √p, and no window held the connection back",
         meaning: "losses are the limit, not windows",
         advice: Advice::Say(
             "find where they are lost (pathlab follow, pathlab drops); smaller bursts (fq), BBR",
@@ -257,24 +266,28 @@ pub(super) const RULES: &[DoctorRule] = &[
             let lost = look.shares("tcp.bytes_retrans", "tcp.bytes_sent")?;
             let (rates, times, sizes) =
                 (look.numbers("tcp.delivery_bps")?, look.numbers("tcp.rtt_us")?, look.numbers("tcp.mss")?);
+            let (window, buffer) = (
+                look.shares("tcp.rwnd_limited_us", "tcp.busy_us")?,
+                look.shares("tcp.sndbuf_limited_us", "tcp.busy_us")?,
+            );
             let bound = lost.into_iter().filter(|(_, p)| *p > 0.0).find_map(|(who, p)| {
                 let of = |places: &[(String, f64)]| {
                     places.iter().find(|(one, _)| *one == who).map(|(_, value)| *value)
                 };
                 let (rate, bound) = (of(&rates)?, of(&sizes)? * 8e6 / of(&times)? * 1.22 / p.sqrt());
-                (rate > bound / 2.0 && rate > 0.0).then(|| {
-                    (
-                        p,
-                        format!(
-                            "{who}: {:.3} % sent again, {} of at most {} at that loss",
-                            p * 100.0,
-                            record::unit::bits_per_s(rate),
-                            record::unit::bits_per_s(bound)
-                        ),
+                let held = [&window, &buffer]
+                    .into_iter()
+                    .any(|shares| of(shares).is_some_and(|part| part > LIMITED));
+                (!held && rate > bound / 2.0 && rate < bound * 2.0).then(|| {
+                    format!(
+                        "{who}: {:.3} % sent again, {} where that loss allows {}",
+                        p * 100.0,
+                        record::unit::bits_per_s(rate),
+                        record::unit::bits_per_s(bound)
                     )
                 })
             });
-            when(bound.is_some(), 0.5, bound.map(|(_, words)| words).unwrap_or_default())
+            when(bound.is_some(), 0.5, bound.unwrap_or_default())
         },
     },
     DoctorRule {
