@@ -36,11 +36,10 @@ use plan::{During, Fault, Guilty, Truth, counted, until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, RwLock};
+use std::sync::RwLock;
 use std::time::Duration;
 use support::{
-    Kept, TestLab, again, command, finish, installed, is_root, pathlab, skip, start, unpacked_ovs,
+    Kept, TestLab, again, command, finish, installed, is_root, pathlab, skip, start, turn, unpacked_ovs,
 };
 use without_bpf::Told;
 
@@ -363,31 +362,19 @@ fn is_seen(test: &Value, place: &str) -> bool {
 }
 
 /// How many labs are played in at once: a play mostly waits. A flood is alone.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 5;
 
 fn play_all(plays: &[(&Fault, Setting)]) -> Vec<Score> {
-    let (next, scores, host) = (AtomicUsize::new(0), Mutex::new(vec![]), RwLock::new(()));
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some((number, (fault, setting))) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, plays.get(n)?)))
-                {
-                    let score = if fault.is_flood() {
-                        let _alone = host.write().unwrap();
-                        play_until_planted(fault, *setting)
-                    } else {
-                        let _beside = host.read().unwrap();
-                        play_until_planted(fault, *setting)
-                    };
-                    scores.lock().unwrap().push((number, score));
-                }
-            });
+    let host = RwLock::new(());
+    turn::at_once(AT_ONCE, plays, |(fault, setting)| {
+        if fault.is_flood() {
+            let _alone = host.write().unwrap();
+            play_until_planted(fault, *setting)
+        } else {
+            let _beside = host.read().unwrap();
+            play_until_planted(fault, *setting)
         }
-    });
-    let mut scores = scores.into_inner().unwrap();
-    scores.sort_by_key(|(number, _)| *number);
-    scores.into_iter().map(|(_, score)| score).collect()
+    })
 }
 
 fn main() -> ExitCode {

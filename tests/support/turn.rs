@@ -1,13 +1,14 @@
-//! Which tests of one program run at the same time: those that measure one by one, after all others.
+//! Which tests of one program, and which cases of one test, run at the same time: those that measure one by one, after all others.
 //!
 //! A thread of its own for each test (`RUST_TEST_THREADS`, tests/all.sh) makes this the only place that decides.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 /// How many tests may run beside each other: each mostly waits.
-const TOGETHER: usize = 4;
+const TOGETHER: usize = 6;
 
 #[derive(Default)]
 struct Turns {
@@ -82,4 +83,25 @@ impl Drop for Turn {
         drop(now);
         ENDED.notify_all();
     }
+}
+
+/// Plays the cases of one test, so many at once, begun in their order; what came of each, in that order. A case that panics fails the test
+/// when the others have ended.
+pub fn at_once<C: Sync, R: Send>(most: usize, cases: &[C], play: impl Fn(&C) -> R + Sync) -> Vec<R> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(vec![]));
+    std::thread::scope(|scope| {
+        for _ in 0..most {
+            scope.spawn(|| {
+                while let Some((number, case)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, cases.get(n)?)))
+                {
+                    let result = play(case);
+                    results.lock().unwrap().push((number, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap();
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
 }
