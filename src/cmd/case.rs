@@ -1,4 +1,4 @@
-//! `pathlab case`: test cases, each with two arms and what is expected of the second.
+//! `pathlab case`: test cases, each with two arms and what is expected of the second; runs of them beside each other.
 
 use crate::output::Output;
 use crate::progress::Screen;
@@ -6,9 +6,12 @@ use clap::{Args, Subcommand};
 use experiment::case::carry::{self, CaseSetup};
 use experiment::case::needs::NeedsLab;
 use experiment::case::{self, Case};
-use record::case::{CaseAbout, CaseList, CaseVerdict, CasesRecord, LIST_SCHEMA};
+use record::case::{CaseAbout, CaseList, CaseVerdict, CasesRecord, LIST_SCHEMA, SCHEMA};
 use record::{Problem, Result};
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use study::case::{earlier, matrix};
 
 /// Flags of `pathlab case`.
 #[derive(Args)]
@@ -23,6 +26,8 @@ enum CaseCommand {
     List(ListArgs),
     /// Run cases: both arms in pairs, and whether the second is what was expected.
     Run(RunArgs),
+    /// Put runs of cases beside each other, of several kernels, drivers or hosts, and name what became worse.
+    Matrix(MatrixArgs),
 }
 
 #[derive(Args)]
@@ -46,6 +51,15 @@ struct RunArgs {
     /// Where B has several settings and is a bug candidate, try each of them alone and name the one that makes the difference.
     #[arg(long)]
     bisect: bool,
+    /// Compare each effect with the one of an earlier run, that -o or --json wrote.
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
+    /// Also write the result to a new file, for --against and 'pathlab case matrix'.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Words to find the run by (recorded).
+    #[arg(long, value_name = "WORDS")]
+    label: Option<String>,
     /// Seed of the order within the pairs (recorded).
     #[arg(long)]
     seed: Option<u64>,
@@ -54,11 +68,19 @@ struct RunArgs {
     dir: PathBuf,
 }
 
+#[derive(Args)]
+struct MatrixArgs {
+    /// What 'pathlab case run' wrote; the others are compared with the first.
+    #[arg(required = true, num_args = 2.., value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
 /// Runs the command.
 pub fn run(args: CaseArgs, output: &Output) -> Result<()> {
     match args.command {
         CaseCommand::List(args) => list(&args, output),
         CaseCommand::Run(args) => run_cases(&args, output),
+        CaseCommand::Matrix(args) => beside(&args, output),
     }
 }
 
@@ -78,6 +100,8 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
     if args.quick {
         cases.iter_mut().for_each(Case::quick);
     }
+    let against = args.against.as_deref().map(read).transpose()?;
+    let file = args.output.as_deref().map(create).transpose()?;
     linux::lab::enter_user_namespace()?;
     experiment::interruptible()?;
     let screen = Screen::new(output);
@@ -85,19 +109,74 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
         pairs: args.pairs.into(),
         seed: args.seed.unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000),
         bisect: args.bisect,
+        label: args.label.as_deref(),
         dir: &args.dir,
         notices: &screen,
     };
-    let (record, stopped) = carry::run(&cases, &setup)?;
+    let (mut record, stopped) = carry::run(&cases, &setup)?;
+    if let Some(then) = &against {
+        earlier::compare_all(&mut record, then);
+    }
+    if let (Some(file), Some(path)) = (file, &args.output) {
+        write(file, path, &record)?;
+    }
     output.result(&record, study::case::run)?;
     stopped.map_or(Ok(()), Err)?;
     judged(&record)
 }
 
-/// A bug candidate is what the command failed for; that no case could be run is what this host cannot.
+fn beside(args: &MatrixArgs, output: &Output) -> Result<()> {
+    let read = |file: &PathBuf| Ok((file.display().to_string(), read(file)?));
+    let runs = args.files.iter().map(read).collect::<Result<Vec<_>>>()?;
+    let table = matrix::matrix(&runs);
+    output.result(&table, matrix::text)?;
+    matrix::regressions(&table).map_or(Ok(()), |sentence| Err(Problem::measured(sentence)))
+}
+
+/// A run of cases that was written down.
+fn read(file: &Path) -> Result<CasesRecord> {
+    let text = super::read_text(file, "the earlier run cannot be read")?;
+    let wrong = |what: String| {
+        let help = "give what 'pathlab case run -o FILE' or '--json' wrote";
+        Problem::input(what).at(file.display().to_string()).help(help)
+    };
+    let run: CasesRecord =
+        serde_json::from_str(&text).map_err(|error| wrong(format!("this is no run of cases: {error}")))?;
+    match run.schema == SCHEMA {
+        true => Ok(run),
+        false => Err(wrong(format!("this is '{}', and {SCHEMA} is read here", run.schema))),
+    }
+}
+
+/// Makes the file before anything is measured, and only if it is not there.
+fn create(path: &Path) -> Result<File> {
+    OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| {
+        let problem = match error.kind() {
+            ErrorKind::AlreadyExists => {
+                Problem::input("this file exists, and results are never written over")
+                    .help("choose another name")
+            }
+            _ => Problem::input(format!("the result cannot be written: {error}")),
+        };
+        problem.at(path.display().to_string())
+    })
+}
+
+fn write(mut file: File, path: &Path, record: &CasesRecord) -> Result<()> {
+    let text = serde_json::to_string_pretty(record).unwrap_or_default() + "\n";
+    file.write_all(text.as_bytes()).map_err(|error| {
+        Problem::host(format!("the result cannot be written: {error}")).at(path.display().to_string())
+    })
+}
+
+/// A bug candidate or a regression is what the command failed for; that no case could be run is what this host cannot.
 fn judged(record: &CasesRecord) -> Result<()> {
-    if let Some(sentence) = study::case::candidates(record) {
-        return Err(Problem::measured(sentence));
+    let changes =
+        record.cases.iter().filter_map(|case| Some((case.about.name.as_str(), case.earlier.as_ref()?)));
+    let wrong = [study::case::candidates(record), earlier::regressions(changes)];
+    let wrong: Vec<String> = wrong.into_iter().flatten().collect();
+    if !wrong.is_empty() {
+        return Err(Problem::measured(wrong.join("; ")));
     }
     match record.cases.iter().all(|case| case.verdict == CaseVerdict::CannotRun) {
         true => {

@@ -74,6 +74,57 @@ fn what_holds_is_as_expected_and_what_cannot_be_run_is_no_pass() {
     assert!(output.status.code() == Some(3) && said.contains("no case could be run here"), "{said}");
 }
 
+/// Multiplies every effect that a file of results has.
+fn multiplied(file: &str, by: f64, into: &str) {
+    let mut run = json(&std::fs::read_to_string(file).unwrap());
+    let effect = run["cases"][0]["trial"]["tests"][0]["effect"].as_object_mut().unwrap();
+    effect.values_mut().for_each(|value| *value = Value::from(value.as_f64().unwrap() * by));
+    run["label"] = Value::from("planted");
+    std::fs::write(into, run.to_string()).unwrap();
+}
+
+#[test]
+fn an_effect_that_was_better_before_is_a_regression() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("a case beside an earlier run", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (file, first, planted) = (path("planted.case"), path("first.json"), path("planted.json"));
+    // A gain of many times, so that no moment of a busy host is as large.
+    let text = PLANTED.replace("set-b b/net.ipv4.tcp_rmem", "set-a b/net.ipv4.tcp_rmem");
+    std::fs::write(&file, text).unwrap();
+    let flags = ["case", "run", &file, "--pairs", "6", "--dir", &path("runs")];
+    run_ok(&[&flags[..], &["-o", &first]].concat());
+    multiplied(&first, 100.0, &planted);
+
+    let output = run(&[&flags[..], &["--against", &planted, "--json"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let change = json(&String::from_utf8_lossy(&output.stdout))["cases"][0]["earlier"].clone();
+    assert_eq!((output.status.code(), change["verdict"].as_str()), (Some(1), Some("worse")), "{said}");
+    assert!(
+        said.contains("1 regression: planted: throughput +") && said.contains("on planted, Linux"),
+        "{said}"
+    );
+    assert!(change["ratio"]["high"].as_f64().unwrap() < 1.0 / 1.5, "{change:#}");
+
+    // The same beside each other; what did not get worse is none.
+    let output = run(&["case", "matrix", &planted, &first]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.code() == Some(1) && table.contains("regression: throughput +"), "{table}");
+    assert!(run_ok(&["case", "matrix", &first, &planted]).contains("planted: better than then: throughput"));
+    assert!(run_ok(&["case", "matrix", &first, &first]).contains("planted"));
+
+    // One with shorter tests is another case, and what is there is not written over.
+    std::fs::write(&file, std::fs::read_to_string(&file).unwrap().replace("25ms", "20ms")).unwrap();
+    let other = run_ok(&[&flags[..], &["--against", &first]].concat());
+    assert!(other.contains("not comparable: the case was another one then"), "{other}");
+    let output = run(&[&flags[..], &["-o", &first]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("first.json: this file exists"), "{said}");
+}
+
 /// Truth from outside: what iproute2 says when it is asked to make such an interface.
 #[test]
 fn what_a_kernel_lacks_is_what_ip_cannot_make() {
@@ -107,6 +158,14 @@ fn a_wrong_case_is_one_sentence() {
     refused(&["case", "run", &file], "x.case:8:1: unknown statement 'wants'");
     refused(&["case", "list", "air"], "there is no case 'air'");
     refused(&["case", "run", "no-such.case"], "no-such.case: cannot read the case");
+    refused(&["case", "run", "tso", "--against", &file], "x.case: this is no run of cases");
+    std::fs::write(
+        &file,
+        r#"{"schema": "pathlab/trial/1", "begun": "", "ended": "", "kernel": "", "cases": []}"#,
+    )
+    .unwrap();
+    refused(&["case", "matrix", &file, &file], "this is 'pathlab/trial/1', and pathlab/cases/1 is read here");
+    refused(&["case", "matrix", &file], "2 values required");
     if is_root() {
         std::fs::write(&file, PLANTED.replace("ip_default_ttl=66", "no_such_knob=1")).unwrap();
         refused(&["case", "run", &file], "no_such_knob");

@@ -1,6 +1,7 @@
 //! Test cases: two arms, what is expected of the second, and what came of it.
 
-use crate::trial::TrialRecord;
+use crate::host::HostFacts;
+use crate::trial::{Effect, TrialRecord};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -8,6 +9,8 @@ use std::fmt;
 pub const SCHEMA: &str = "pathlab/cases/1";
 /// The version of the JSON that `case list` prints.
 pub const LIST_SCHEMA: &str = "pathlab/case-list/1";
+/// The version of the JSON that `case matrix` prints.
+pub const MATRIX_SCHEMA: &str = "pathlab/case-matrix/1";
 
 /// What is expected of B beside A. All bounds are shares of the figure: 0.02 is 2 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -89,6 +92,9 @@ pub struct CaseAbout {
     pub b: Vec<String>,
     /// What is expected of B.
     pub expected: Expectation,
+    /// All that A and B are (plan, settings, length of a test in ms), as text. Results of two runs are those of one case when it is the same.
+    #[serde(default)]
+    pub arms: Vec<String>,
     /// Why it cannot be run here, and what helps; none when it can.
     pub cannot: Option<String>,
 }
@@ -107,6 +113,39 @@ pub struct CaseResult {
     pub trial: Option<TrialRecord>,
     /// The settings of B that were tried alone.
     pub alone: Vec<CaseSuspect>,
+    /// What an earlier run found; none when it was compared with none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<CaseChange>,
+}
+
+/// What is said of the effect of a case beside the one that an earlier run found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeVerdict {
+    /// B was better then, beside A, by the bound of what is expected or more.
+    Worse,
+    /// B is better now, by as much.
+    Better,
+    /// They differ by less.
+    Same,
+    /// None of these was shown.
+    #[default]
+    CannotTell,
+    /// There is nothing to compare: the case was another one then, or was not measured in both runs.
+    NotComparable,
+}
+
+/// The effect of a case beside the one that an earlier run found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CaseChange {
+    /// Where and when that was measured.
+    pub than: String,
+    /// What is said.
+    pub verdict: ChangeVerdict,
+    /// The effect now as a multiple of the effect then; none when they cannot be compared.
+    pub ratio: Option<Effect>,
+    /// Why, as a sentence.
+    pub why: String,
 }
 
 /// A setting of B that was tried alone, because B with all of them is a bug candidate.
@@ -131,6 +170,12 @@ pub struct CasesRecord {
     pub ended: String,
     /// The kernel's release.
     pub kernel: String,
+    /// The user's words for it; none when there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The host.
+    #[serde(default)]
+    pub host: HostFacts,
     /// The cases, in the order in which they were run.
     pub cases: Vec<CaseResult>,
     /// Why it ended before all were run; none when it did not.
@@ -145,4 +190,50 @@ pub struct CaseList {
     pub schema: String,
     /// The cases.
     pub cases: Vec<CaseAbout>,
+}
+
+/// Runs of cases beside each other.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CaseMatrix {
+    /// [`MATRIX_SCHEMA`].
+    pub schema: String,
+    /// The runs, in the order in which they were given. The others are compared with the first.
+    pub runs: Vec<MatrixRun>,
+    /// The cases, in the order in which they are met.
+    pub cases: Vec<MatrixCase>,
+}
+
+/// A run of cases among others.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MatrixRun {
+    /// The file.
+    pub file: String,
+    /// What it is called in the table: its label, or its kernel.
+    pub name: String,
+    /// When it began.
+    pub begun: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The CPU.
+    pub cpu_model: String,
+}
+
+/// A case in several runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MatrixCase {
+    /// Its name.
+    pub name: String,
+    /// A cell for each run; none where the case was not run.
+    pub cells: Vec<Option<MatrixCell>>,
+}
+
+/// What one run found of a case.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MatrixCell {
+    /// What came of it.
+    pub verdict: CaseVerdict,
+    /// B's figure as a multiple of A's; none when nothing was measured.
+    pub effect: Option<Effect>,
+    /// Beside the first run; none in the first.
+    pub change: Option<CaseChange>,
 }

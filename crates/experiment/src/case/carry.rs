@@ -30,6 +30,8 @@ pub struct CaseSetup<'a> {
     pub seed: u64,
     /// Try the settings of a bug candidate alone.
     pub bisect: bool,
+    /// The user's words for the run.
+    pub label: Option<&'a str>,
     /// Where records are kept.
     pub dir: &'a Path,
     /// What is said meanwhile.
@@ -42,8 +44,10 @@ pub struct CaseSetup<'a> {
 /// Host: nothing could be begun.
 pub fn run(cases: &[Case], setup: &CaseSetup<'_>) -> Result<(CasesRecord, Option<Problem>)> {
     let place = NeedsLab::build()?;
-    let kernel = linux::observe::host_facts().kernel;
-    let mut record = CasesRecord { schema: SCHEMA.into(), begun: now(), kernel, ..CasesRecord::default() };
+    let host = linux::observe::host_facts();
+    let (kernel, label) = (host.kernel.clone(), setup.label.map(str::to_owned));
+    let mut record =
+        CasesRecord { schema: SCHEMA.into(), begun: now(), kernel, label, host, ..CasesRecord::default() };
     let mut stopped = None;
     for case in cases {
         match one(case, &place, setup) {

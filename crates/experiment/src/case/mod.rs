@@ -14,6 +14,7 @@ pub mod needs;
 
 use crate::plan::Plan;
 use crate::prove::LabChange;
+use linux::lab::Topology;
 use needs::Need;
 use record::case::{CaseAbout, Expectation};
 use record::{Problem, Result};
@@ -73,8 +74,22 @@ impl Case {
             a,
             b,
             expected: self.expected,
+            arms: [0, 1].map(|arm| self.arm(arm)).into(),
             cannot,
         }
+    }
+
+    /// All that an arm is: its plan, its topology, its settings, and how long a test is.
+    fn arm(&self, arm: usize) -> String {
+        let lines = self.texts[arm].lines().map(str::trim).filter(|line| !line.is_empty());
+        let mut all: Vec<String> = lines.map(str::to_owned).collect();
+        // A file of that name may be another one the next time.
+        let topology = Topology::load(&self.plans[arm].topology);
+        all.extend(topology.iter().map(|topology| topology.to_string().trim().to_owned()));
+        let changes = self.both.iter().chain([&self.only_a, &self.only_b][arm]);
+        all.extend(changes.map(|change| format!("set {}", change.text)));
+        all.extend(self.plans[arm].tests.iter().map(|test| format!("{} ms", load::length_ms(&test.spec))));
+        all.join("\n")
     }
 
     /// What an arm has that the other one has not.

@@ -32,7 +32,7 @@ fn interval(effect: Effect) -> String {
 }
 
 /// An effect as a change in percent.
-fn percent(effect: Effect) -> String {
+pub fn percent(effect: Effect) -> String {
     let of = |value: f64| format!("{:+.1}", (value - 1.0) * 100.0);
     let bounds = effect.low.zip(effect.high);
     let interval = bounds.map_or(String::new(), |(low, high)| format!(" ({} … {} %)", of(low), of(high)));

@@ -1,10 +1,15 @@
-//! What came of test cases: the verdict of each, and the table.
+//! What came of test cases: the verdict of each, and the table; what an earlier run found, and runs beside each other.
+
+pub mod earlier;
+pub mod matrix;
 
 use crate::table::{Column, Table};
 use crate::text::printable;
 use crate::trial::expected::shown;
-use crate::trial::text::{change, middle};
-use record::case::{CaseAbout, CaseList, CaseResult, CaseSuspect, CaseVerdict, CasesRecord, Expectation};
+use crate::trial::text::{change, middle as middle_of};
+use record::case::{
+    CaseAbout, CaseChange, CaseList, CaseResult, CaseSuspect, CaseVerdict, CasesRecord, Expectation,
+};
 use record::trial::{TrialPair, TrialRecord, TrialTest};
 use record::unit::many;
 
@@ -59,8 +64,8 @@ const RUN: [Column<CaseResult>; 8] = [
     ("case", |case| case.about.name.clone()),
     ("A → B", |case| differs(&case.about)),
     ("figure", |case| test(case).map_or(nothing(), |test| test.figure.clone())),
-    ("A", |case| test(case).map_or(nothing(), |test| middle(test, |pair: &TrialPair| pair.a))),
-    ("B", |case| test(case).map_or(nothing(), |test| middle(test, |pair: &TrialPair| pair.b))),
+    ("A", |case| test(case).map_or(nothing(), |test| middle_of(test, |pair: &TrialPair| pair.a))),
+    ("B", |case| test(case).map_or(nothing(), |test| middle_of(test, |pair: &TrialPair| pair.b))),
     ("effect", |case| {
         test(case).map_or(nothing(), |test| change(test).replacen(&format!("{} ", test.figure), "", 1))
     }),
@@ -116,6 +121,7 @@ pub fn list(list: &CaseList) -> String {
 pub fn run(record: &CasesRecord) -> String {
     let mut text = format!("Linux {}\n\n{}\n", record.kernel, Table::of(2, &RUN, &record.cases).text());
     record.cases.iter().for_each(|case| text += &explained(case));
+    record.cases.iter().for_each(|case| text += &beside_earlier(case));
     if let Some(why) = &record.stopped {
         text += &format!("ended early: {why}\n");
     }
@@ -136,6 +142,15 @@ fn explained(case: &CaseResult) -> String {
         };
     }
     text
+}
+
+/// What is said of a case beside an earlier run, if it was compared with one.
+fn beside_earlier(case: &CaseResult) -> String {
+    let line = |change: &CaseChange| {
+        let verdict = earlier::change_words(change.verdict);
+        format!("{}, beside {}: {verdict}: {}\n", case.about.name, change.than, change.why)
+    };
+    case.earlier.as_ref().map_or(String::new(), line)
 }
 
 fn alone(suspect: &CaseSuspect) -> String {
