@@ -181,7 +181,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("course", &["programs"]),
             ("side", &["course", "plan"]),
             ("trial", &["notices", "plan", "process", "session"]),
-            ("prove", &[]),
+            ("prove", &["doctor", "notices", "plan", "session"]),
             ("case", &["notices", "plan", "process", "programs", "prove", "session", "trial"]),
             ("bench", &["measure", "notices", "plan", "process", "programs", "session", "trial", "watch"]),
         ],

@@ -149,12 +149,16 @@ impl TrialArgs {
     ) -> Result<TrialEnd> {
         let setup = self.setup(enter);
         let arm = |side: &Described, lab| -> Result<Arm<'_>> {
-            let about = self.about(side, setup.seed);
-            let course = Course::begin(lab, &side.plan, &about, None, &self.dir)?;
+            let course = self.course(side, lab, setup.seed)?;
             Ok(Arm { title: side.title.clone(), course, plan: side.plan.clone() })
         };
         let arms = [arm(&sides[0], labs[0])?, arm(&sides[1], labs[1])?];
         trial::carry_out(arms, setup, &Screen::new(output))
+    }
+
+    /// Begins the record of a side in a lab.
+    pub fn course<'lab>(&self, side: &Described, lab: &'lab Lab, seed: u64) -> Result<Course<'lab>> {
+        Course::begin(lab, &side.plan, &self.about(side, seed), None, &self.dir)
     }
 
     /// What the record of a side says of it.

@@ -1,14 +1,15 @@
 //! `pathlab prove`: whether a change of a knob helps, shown by pairs; kept when it does, put back when not.
 
 use super::compare::{TrialArgs, told_in_part};
-use crate::output::Output;
+use crate::output::{Notices, Output};
+use crate::progress::Screen;
 use clap::Args;
-use experiment::prove::{Changed, LabChange, keep};
+use experiment::prove::{Changed, LabChange, keep, suspects};
 use experiment::side::Described;
 use experiment::trial::TrialSide;
 use linux::journal::Journals;
 use linux::lab::{Lab, Lifetime};
-use record::trial::{PROOF_SCHEMA, Proof, ProofRecord};
+use record::trial::{PROOF_SCHEMA, Proof, ProofRecord, Suspect};
 use record::{Problem, Result};
 use study::trial::decision::decide;
 
@@ -17,11 +18,14 @@ use study::trial::decision::decide;
 pub struct ProveArgs {
     /// What is to be tried: NODE/NAME=VALUE or NODE/IF:NAME=VALUE, as in a/eth0:mtu=9000 or b/net.core.rmem_max=16777216. Each is tried by
     /// itself, on top of those that were found better before it; then all of these together.
-    #[arg(required = true, value_name = "CHANGE")]
+    #[arg(required_unless_present = "doctor", value_name = "CHANGE")]
     changes: Vec<String>,
     /// The lab that is up and whose knobs are changed; without one, the plan's topology is built, and nothing outlives it.
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
+    /// Ask the doctor while the tests run, and try each knob that it would turn, the largest estimated loss first.
+    #[arg(long)]
+    doctor: bool,
     /// Put everything back, whatever was shown.
     #[arg(long)]
     no_keep: bool,
@@ -74,6 +78,7 @@ fn shown(record: &ProofRecord) -> Result<()> {
     let last = record.together.as_ref().or(record.proofs.iter().find(|proof| proof.is_better));
     match last.filter(|proof| proof.is_better) {
         Some(_) => Ok(()),
+        None if record.proofs.is_empty() => Err(Problem::measured("the doctor found no knob to turn")),
         None => Err(Problem::measured("no change was shown to be better")),
     }
 }
@@ -88,8 +93,13 @@ fn prove(
     let bench = Bench { args, journals: linux::undo::journals()?, lab, side, output };
     let name = args.lab.clone().unwrap_or_default();
     let mut record = ProofRecord { schema: PROOF_SCHEMA.into(), lab: name, ..ProofRecord::default() };
+    if args.doctor {
+        record.suspects = bench.suspects()?;
+    }
+    let advised = record.suspects.iter().filter(|suspect| suspect.left_out.is_none());
+    let advised = advised.map(|suspect| LabChange::parse(&suspect.change)).collect::<Result<Vec<_>>>()?;
     let mut better: Vec<LabChange> = vec![];
-    for change in changes {
+    for change in changes.iter().chain(&advised) {
         let (proof, stopped) = bench.proof(&better, std::slice::from_ref(change))?;
         better.extend(proof.is_better.then(|| change.clone()));
         record.proofs.push(proof);
@@ -110,6 +120,18 @@ fn prove(
 }
 
 impl Bench<'_> {
+    /// What the doctor would turn, looked at while the tests run once.
+    fn suspects(&self) -> Result<Vec<Suspect>> {
+        let side = self.titled("asking the doctor");
+        let mut course = self.args.trial.course(&side, self.lab, 0)?;
+        let screen = Screen::new(self.output);
+        let found = suspects::find(self.lab, &side.plan, &mut course, self.args.allow_link_flap, &screen);
+        let closed = course.close(found.as_ref().err());
+        closed.kept?;
+        self.output.note(&format!("record: {}", closed.run.id));
+        found
+    }
+
     fn make(&self, changes: &[LabChange]) -> Result<Changed> {
         Changed::make(&self.journals, self.lab, changes, self.args.allow_link_flap)
     }

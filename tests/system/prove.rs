@@ -56,3 +56,47 @@ fn a_cure_is_kept_and_what_does_not_help_is_put_back() {
     drop(lab);
     assert_eq!(changes(), 0, "a change of a lab that is gone");
 }
+
+/// From the slow path to the kept cure in one command, and back to the exact state.
+#[test]
+fn what_the_doctor_advises_is_tried_and_kept_and_undone() {
+    let _turn = alone();
+    if !is_root() || !installed("sysctl") || !installed("ethtool") {
+        return skip("proofs of what the doctor advises", "needs root, sysctl and ethtool");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("one.plan");
+    std::fs::write(&plan, "topology pair\ntest tcp-stream duration 150ms\n").unwrap();
+    let (plan, records) = (plan.display().to_string(), folder.path().join("runs").display().to_string());
+    let segmentation = "ethtool -k eth0 | grep -e ^tcp-seg -e ^generic-seg";
+    // What the rule looks at, and a window that belongs to the other end.
+    for (node, plant, state, rule, change) in [
+        ("a", "ethtool -K eth0 tso off gso off", segmentation, "OFF-01", "a/eth0:feature."),
+        (
+            "b",
+            "sysctl -qw net.ipv4.tcp_rmem='4096 8192 16384'",
+            "sysctl -n net.ipv4.tcp_rmem",
+            "TCP-01",
+            "b/net.ipv4.tcp_rmem=4096 ",
+        ),
+    ] {
+        let lab = TestLab::up("pair", "advised");
+        inside(&lab, node, plant);
+        let planted = inside(&lab, node, state);
+        let flags = ["--lab", &lab.name, "--plan", &plan, "--dir", &records, "--pairs", "6", "--json"];
+        let output = run(&[&["prove", "--doctor"], &flags[..]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let document: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
+        let suspects = document["suspects"].as_array().unwrap_or_else(|| panic!("{document:#} {said}"));
+        let of_rule = |one: &&Value| one["rule"] == rule && one["left_out"].is_null();
+        let suspect = suspects.iter().find(of_rule).unwrap_or_else(|| panic!("{suspects:#?}"));
+        assert!(suspect["change"].as_str().unwrap().starts_with(change), "{suspect:#}");
+        let proofs = document["proofs"].as_array().unwrap();
+        let proof = proofs.iter().find(|one| one["change"] == suspect["change"]).unwrap();
+        assert!(output.status.code() == Some(0) && proof["is_better"] == true, "{proof:#} {said}");
+        assert_ne!(inside(&lab, node, state), planted, "it is kept");
+        crate::support::run_ok(&["tune", "undo", "--all"]);
+        assert_eq!(inside(&lab, node, state), planted, "it is undone");
+    }
+}

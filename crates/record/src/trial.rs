@@ -122,6 +122,9 @@ pub struct ProofRecord {
     pub schema: String,
     /// The lab; empty when one was built for this alone.
     pub lab: String,
+    /// What the doctor advised to try, by the loss that it estimated; empty when it was not asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suspects: Vec<Suspect>,
     /// Each change by itself, on top of those that were found better before.
     pub proofs: Vec<Proof>,
     /// All that were found better against none of them, where there are several.
@@ -129,6 +132,23 @@ pub struct ProofRecord {
     pub together: Option<Proof>,
     /// The changes that stay until 'pathlab tune undo'.
     pub kept: Vec<KnobChange>,
+}
+
+/// A change that a rule of the doctor advises.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Suspect {
+    /// The rule.
+    pub rule: String,
+    /// The node, and the interface.
+    pub place: String,
+    /// The numbers that convict.
+    pub evidence: String,
+    /// The part of the goal's quantity that it costs, estimated, 0 to 1.
+    pub loss: f64,
+    /// The change.
+    pub change: String,
+    /// Why it was not tried; none when it was to be.
+    pub left_out: Option<String>,
 }
 
 /// One change that was tried.

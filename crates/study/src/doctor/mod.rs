@@ -89,6 +89,8 @@ pub enum At {
 pub enum Advice {
     /// Set a knob of `pathlab tune` to a value; `NEW` is the one that was found.
     Knob(&'static str, &'static str),
+    /// The same at the other end of the connection.
+    PeerKnob(&'static str, &'static str),
     /// Run a command; and what undoes it.
     Run(&'static str, &'static str),
     /// Something that no command does.
@@ -168,6 +170,22 @@ pub struct DoctorPlace {
     pub command: String,
     /// What undoes it; empty when nothing needs to.
     pub undo: String,
+    /// The change of a knob that is advised, as 'pathlab prove' tries it; none when it is another kind of advice.
+    #[serde(default)]
+    pub change: Option<AdvisedChange>,
+}
+
+/// A change of a knob in a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdvisedChange {
+    /// The node at which the rule found something.
+    pub node: String,
+    /// The change belongs to the other end of what was found.
+    pub at_peer: bool,
+    /// `NAME=VALUE`, or `IF:NAME=VALUE`.
+    pub set: String,
+    /// The link may go down for a moment.
+    pub may_flap: bool,
 }
 
 /// What a rule says.
@@ -222,6 +240,7 @@ pub const SCHEMA: &str = "pathlab/doctor/1";
 /// A place to look at: its name, the name of its interface, and what is known.
 struct Place<'a> {
     name: String,
+    node: &'a str,
     interface: &'a str,
     look: Look<'a>,
 }
@@ -304,10 +323,11 @@ fn places<'a>(at: At, facts: &'a Facts, peer: Option<&'a Facts>) -> Vec<Place<'a
         (node, rest) => format!("{node}:{rest}"),
     };
     match at {
-        At::Host => vec![Place { name: String::new(), interface: "", look: look(None, None) }],
+        At::Host => vec![Place { name: String::new(), node: "", interface: "", look: look(None, None) }],
         At::Node => nodes
             .map(|(name, node)| Place {
                 name: title(name, ""),
+                node: name,
                 interface: "",
                 look: look(None, Some(&node.known)),
             })
@@ -316,6 +336,7 @@ fn places<'a>(at: At, facts: &'a Facts, peer: Option<&'a Facts>) -> Vec<Place<'a
             .flat_map(|(name, node)| {
                 let place = move |(interface, known): (&'a String, &'a Known)| Place {
                     name: title(name, interface),
+                    node: name,
                     interface,
                     look: look(Some(known), Some(&node.known)),
                 };
@@ -352,7 +373,15 @@ fn unfit(look: &Look<'_>, (name, words): &(&str, &str)) -> Option<Result<String,
 
 fn said(place: &str, status: RuleStatus, evidence: impl Into<String>) -> DoctorPlace {
     let (command, undo) = (String::new(), String::new());
-    DoctorPlace { place: place.into(), status, evidence: evidence.into(), loss: 0.0, command, undo }
+    DoctorPlace {
+        place: place.into(),
+        status,
+        evidence: evidence.into(),
+        loss: 0.0,
+        command,
+        undo,
+        change: None,
+    }
 }
 
 /// What was looked at.
@@ -365,8 +394,34 @@ fn acquitting(rule: &DoctorRule, look: &Look<'_>) -> String {
 fn convicted(rule: &DoctorRule, place: &Place<'_>, found: &Found) -> DoctorPlace {
     let (command, undo) = commands(rule.advice, place, &found.new);
     let evidence = found.evidence.clone();
-    let loss = found.loss;
-    DoctorPlace { place: place.name.clone(), status: RuleStatus::Finding, evidence, loss, command, undo }
+    let (loss, change) = (found.loss, change(rule.advice, place, &found.new));
+    DoctorPlace {
+        place: place.name.clone(),
+        status: RuleStatus::Finding,
+        evidence,
+        loss,
+        command,
+        undo,
+        change,
+    }
+}
+
+/// The change that is advised.
+fn change(advice: Advice, place: &Place<'_>, new: &str) -> Option<AdvisedChange> {
+    let (knob, value, at_peer) = match advice {
+        Advice::Knob(knob, value) => (knob, value, false),
+        Advice::PeerKnob(knob, value) => (knob, value, true),
+        Advice::Run(..) | Advice::Say(_) => return None,
+    };
+    if place.node.is_empty() {
+        return None;
+    }
+    let value = filled(value, place, new);
+    let set = match knob.strip_prefix("sysctl ") {
+        Some(name) => format!("{name}={value}"),
+        None => format!("{}:{knob}={value}", place.interface),
+    };
+    Some(AdvisedChange { node: place.node.into(), at_peer, set, may_flap: may_flap(knob) })
 }
 
 /// What to do and what undoes it, with the names and values put in.
@@ -376,6 +431,10 @@ fn commands(advice: Advice, place: &Place<'_>, new: &str) -> (String, String) {
             let set = |value: &str| tune(knob, place.interface, value);
             let old = place.look.text(knob).unwrap_or_else(|_| "OLD".to_owned());
             (set(&filled(value, place, new)), set(&old))
+        }
+        Advice::PeerKnob(knob, value) => {
+            let set = tune(knob, place.interface, &filled(value, place, new));
+            (format!("at the other end: {set}"), "at the other end: pathlab tune undo".into())
         }
         Advice::Run(command, undo) => (filled(command, place, new), filled(undo, place, new)),
         Advice::Say(text) => (filled(text, place, new), String::new()),
@@ -397,10 +456,14 @@ fn filled(text: &str, place: &Place<'_>, new: &str) -> String {
 /// Knobs for which a link may go down for a moment.
 const FLAPPING: [&str; 5] = ["ring.", "channels.", "pause.", "eee.", "mtu"];
 
+fn may_flap(knob: &str) -> bool {
+    FLAPPING.iter().any(|begin| knob.starts_with(begin))
+}
+
 /// How a knob is set. A sysctl belongs to a namespace, everything else to an interface.
 fn tune(knob: &str, interface: &str, value: &str) -> String {
     let value = if value.contains(' ') { format!("'{value}'") } else { value.to_owned() };
-    let flaps = if FLAPPING.iter().any(|begin| knob.starts_with(begin)) { " --allow-link-flap" } else { "" };
+    let flaps = if may_flap(knob) { " --allow-link-flap" } else { "" };
     match knob.strip_prefix("sysctl ") {
         Some(name) => format!("pathlab tune set {name}={value}"),
         None => format!("pathlab tune set {interface} {knob}={value}{flaps}"),

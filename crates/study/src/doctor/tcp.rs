@@ -36,24 +36,25 @@ fn wanted_window(look: &Look<'_>, who: &str, now: f64) -> Result<f64, Missing> {
     Ok(wanted.max(now * 4.0).max(6_291_456.0).ceil())
 }
 
-/// A finding for a connection held back by a buffer.
-fn buffer(look: &Look<'_>, limit: &str, setting: &str, what: &str) -> Result<Option<Found>, Missing> {
+/// A finding for a connection held back by a buffer; `whose`: of which end the setting is, where that is not the one to blame.
+fn buffer(
+    look: &Look<'_>,
+    limit: &str,
+    (setting, whose): (&str, &str),
+    what: &str,
+) -> Result<Option<Found>, Missing> {
     let Some((who, share, busy_s)) = limited(look, limit)? else { return Ok(None) };
     let most = most_of(look, setting)?;
     let evidence = format!(
-        "{who}: {what} held it back for {} of {busy_s:.2} s; {setting} allows {} bytes",
+        "{who}: {what} held it back for {} of {busy_s:.2} s; {setting}{whose} allows {} bytes",
         percent(share),
         count(most)
     );
     let words = look.text(setting)?;
     let mut words = words.split_ascii_whitespace();
-    let (least, usual) = (words.next().unwrap_or("4096"), words.next().unwrap_or("131072"));
-    becomes(
-        true,
-        share,
-        evidence,
-        format!("{least} {} {}", usual.max("65536"), wanted_window(look, &who, most)?),
-    )
+    let (least, usual) = (words.next().unwrap_or("4096"), words.next().and_then(|word| word.parse().ok()));
+    let usual: u64 = usual.unwrap_or(131_072).max(65_536);
+    becomes(true, share, evidence, format!("{least} {usual} {}", wanted_window(look, &who, most)?))
 }
 
 /// A connection with a send buffer of that kind that is smaller than rate × round trip: who, the buffer, what it needs.
@@ -86,11 +87,14 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["sysctl net.ipv4.tcp_rmem", "tcp.busy_us", "tcp.rwnd_limited_us", "tcp.rtt_us"],
         condition: "a connection waited over 5 % of its busy time for the receiver's window",
         meaning: "the receiver's window is smaller than rate × round trip",
-        advice: Advice::Knob("sysctl net.ipv4.tcp_rmem", "NEW"),
-        effect: "the rate grows to what the path carries; set it at the receiver",
+        advice: Advice::PeerKnob("sysctl net.ipv4.tcp_rmem", "NEW"),
+        effect: "the rate grows to what the path carries",
         risk: "memory",
         source: "ESnet fasterdata; ndt7",
-        look: |look| buffer(look, "tcp.rwnd_limited_us", "sysctl net.ipv4.tcp_rmem", "the receiver's window"),
+        look: |look| {
+            let setting = ("sysctl net.ipv4.tcp_rmem", " of this end");
+            buffer(look, "tcp.rwnd_limited_us", setting, "the receiver's window")
+        },
     },
     DoctorRule {
         id: "TCP-02",
@@ -113,7 +117,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         source: "ndt7",
         look: |look| {
             let waited =
-                buffer(look, "tcp.sndbuf_limited_us", "sysctl net.ipv4.tcp_wmem", "its send buffer")?;
+                buffer(look, "tcp.sndbuf_limited_us", ("sysctl net.ipv4.tcp_wmem", ""), "its send buffer")?;
             let limit = most_of(look, "sysctl net.ipv4.tcp_wmem")?;
             let full = small(look, |bytes| bytes >= limit)?;
             let Some((who, bytes, need)) = full.filter(|_| waited.is_none()) else { return Ok(waited) };

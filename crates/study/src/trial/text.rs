@@ -4,7 +4,7 @@ use super::figures;
 use crate::stats::median;
 use crate::table::{Column, Table};
 use crate::text::printable;
-use record::trial::{Effect, Proof, ProofRecord, TrialRecord, TrialTest, TrialVerdict};
+use record::trial::{Effect, Proof, ProofRecord, Suspect, TrialRecord, TrialTest, TrialVerdict};
 use record::unit::many;
 
 const COLUMNS: [Column<TrialTest>; 7] = [
@@ -93,7 +93,9 @@ pub fn trial(trial: &TrialRecord) -> String {
 
 /// Changes that were tried, as `pathlab prove` prints them.
 pub fn proofs(record: &ProofRecord) -> String {
-    let mut parts: Vec<String> = record.proofs.iter().map(proof).collect();
+    let advised: String = record.suspects.iter().map(suspect).collect();
+    let mut parts: Vec<String> = (!advised.is_empty()).then(|| printable(&advised)).into_iter().collect();
+    parts.extend(record.proofs.iter().map(proof));
     parts.extend(record.together.iter().map(proof));
     let kept = record.kept.iter().map(|knob| {
         let place = [knob.namespace.as_deref(), knob.interface.as_deref()];
@@ -104,6 +106,16 @@ pub fn proofs(record: &ProofRecord) -> String {
     kept += if kept.is_empty() { "nothing was kept\n" } else { "'pathlab tune undo' puts back what was\n" };
     parts.push(printable(&kept));
     parts.join("\n")
+}
+
+/// What the doctor advised, and whether it is tried.
+fn suspect(suspect: &Suspect) -> String {
+    let Suspect { rule, place, evidence, change, .. } = suspect;
+    let tried = match &suspect.left_out {
+        None => "to be tried".into(),
+        Some(why) => format!("not tried: {why}"),
+    };
+    format!("doctor: {rule} {place}: {evidence}\n  {change}: {tried}\n")
 }
 
 fn proof(proof: &Proof) -> String {

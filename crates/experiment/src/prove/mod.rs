@@ -6,6 +6,8 @@
 //! **Price.** Both arms of a trial are the same lab, so every measurement of the other arm changes the knobs first. What a change leaves in its
 //! wake (a link that comes up, a cache that is cold) is part of what it costs.
 
+pub mod suspects;
+
 use linux::journal::Journals;
 use linux::lab::{Lab, Node};
 use linux::sys::netns;
