@@ -333,8 +333,8 @@ impl Drop for Attachment {
     }
 }
 
-/// Attaches a program to an interface of the calling thread's namespace (`TCX_*`, Linux 6.6): before all others at ingress, behind all others at egress, so that it sees what comes from and goes
-/// to the link whatever they do.
+/// Attaches a program to an interface of the calling thread's namespace (`TCX_*`, Linux 6.6): before all others at ingress, behind
+/// all others at egress, so that it sees what comes from and goes to the link whatever they do.
 ///
 /// # Errors
 /// `ENODEV` without such an interface, `EINVAL` on kernels without tcx, `EPERM` without `CAP_NET_ADMIN`.
