@@ -123,9 +123,10 @@ const FOLDER_ARROWS: FolderArrows = &[
         &[
             ("agent", &[]),
             ("bench", &[]),
-            ("case", &[]),
             ("completions", &[]),
-            ("half", &[]),
+            ("new_file", &[]),
+            ("case", &["new_file"]),
+            ("half", &["new_file"]),
             ("lab", &[]),
             ("namespaces", &[]),
             ("null", &[]),

@@ -1,5 +1,6 @@
 //! `pathlab case`: test cases, each with two arms and what is expected of the second; runs of them beside each other.
 
+use super::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Screen;
 use clap::{Args, Subcommand};
@@ -7,9 +8,8 @@ use experiment::case::carry::{self, CaseSetup};
 use experiment::case::needs::NeedsLab;
 use experiment::case::{self, Case};
 use record::case::{CaseAbout, CaseList, CaseVerdict, CasesRecord, LIST_SCHEMA, SCHEMA};
+use record::problem::json_words;
 use record::{Problem, Result};
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use study::case::{earlier, matrix};
 
@@ -101,7 +101,7 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
         cases.iter_mut().for_each(Case::quick);
     }
     let against = args.against.as_deref().map(read).transpose()?;
-    let file = args.output.as_deref().map(create).transpose()?;
+    let file = args.output.as_deref().map(NewFile::create).transpose()?;
     linux::lab::enter_user_namespace()?;
     experiment::interruptible()?;
     let screen = Screen::new(output);
@@ -117,9 +117,9 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
     if let Some(then) = &against {
         earlier::compare_all(&mut record, then);
     }
-    if let (Some(file), Some(path)) = (file, &args.output) {
-        write(file, path, &record)?;
-    }
+    let text = serde_json::to_vec_pretty(&record)
+        .map_err(|error| Problem::host(format!("cannot write JSON: {error}")))?;
+    file.map_or(Ok(()), |file| file.finish(&text))?;
     output.result(&record, study::case::run)?;
     stopped.map_or(Ok(()), Err)?;
     judged(&record)
@@ -140,33 +140,12 @@ fn read(file: &Path) -> Result<CasesRecord> {
         let help = "give what 'pathlab case run -o FILE' or '--json' wrote";
         Problem::input(what).at(file.display().to_string()).help(help)
     };
-    let run: CasesRecord =
-        serde_json::from_str(&text).map_err(|error| wrong(format!("this is no run of cases: {error}")))?;
+    let run: CasesRecord = serde_json::from_str(&text)
+        .map_err(|error| wrong(format!("this is no run of cases: {}", json_words(&error))))?;
     match run.schema == SCHEMA {
         true => Ok(run),
         false => Err(wrong(format!("this is '{}', and {SCHEMA} is read here", run.schema))),
     }
-}
-
-/// Makes the file before anything is measured, and only if it is not there.
-fn create(path: &Path) -> Result<File> {
-    OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| {
-        let problem = match error.kind() {
-            ErrorKind::AlreadyExists => {
-                Problem::input("this file exists, and results are never written over")
-                    .help("choose another name")
-            }
-            _ => Problem::input(format!("the result cannot be written: {error}")),
-        };
-        problem.at(path.display().to_string())
-    })
-}
-
-fn write(mut file: File, path: &Path, record: &CasesRecord) -> Result<()> {
-    let text = serde_json::to_string_pretty(record).unwrap_or_default() + "\n";
-    file.write_all(text.as_bytes()).map_err(|error| {
-        Problem::host(format!("the result cannot be written: {error}")).at(path.display().to_string())
-    })
 }
 
 /// A bug candidate or a regression is what the command failed for; that no case could be run is what this host cannot.

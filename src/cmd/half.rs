@@ -1,14 +1,12 @@
 //! The record of one end: what `send --record` and `capture --record` write, for `pathlab join`.
-//!
-//! The file is made before anything else happens, so that a name that is taken, or a full disk's first complaint, comes
-//! before the first frame. It is never written over; a command that fails takes its empty file away again.
 
+use super::new_file::NewFile;
 use clap::Args;
 use linux::sys::{clock, netns};
 use record::half::{Half, Identity, SCHEMA};
 use record::{Problem, Result};
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,8 +27,7 @@ pub struct HalfArgs {
 
 /// A half that is being made.
 pub struct Pending {
-    path: PathBuf,
-    file: Option<File>,
+    file: NewFile,
     half: Half,
 }
 
@@ -41,16 +38,7 @@ impl HalfArgs {
     /// Input: it exists already, or cannot be made.
     pub fn begin(&self) -> Result<Option<Pending>> {
         let Some(path) = &self.record else { return Ok(None) };
-        let place = path.display().to_string();
-        let file =
-            OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| match e.kind() {
-                ErrorKind::AlreadyExists => {
-                    Problem::input("this file exists, and records are never written over")
-                        .at(&place)
-                        .help("choose another name")
-                }
-                _ => Problem::input(format!("cannot make the record: {e}")).at(&place),
-            })?;
+        let file = NewFile::create(path)?;
         let half = Half {
             schema: SCHEMA.into(),
             node: self.node.clone().unwrap_or_else(|| setting("hostname")),
@@ -60,7 +48,7 @@ impl HalfArgs {
             begun: experiment::now(),
             ..Half::default()
         };
-        Ok(Some(Pending { path: path.clone(), file: Some(file), half }))
+        Ok(Some(Pending { file, half }))
     }
 }
 
@@ -71,24 +59,9 @@ impl Pending {
     /// Host: the disk is full, or broken.
     pub fn finish(mut self, fill: impl FnOnce(&mut Half)) -> Result<()> {
         fill(&mut self.half);
-        let Some(mut file) = self.file.take() else { return Ok(()) };
         let text =
             serde_json::to_vec(&self.half).map_err(|e| Problem::host(format!("cannot write JSON: {e}")))?;
-        let written =
-            file.write_all(&text).and_then(|()| file.write_all(b"\n")).and_then(|()| file.sync_all());
-        written.map_err(|e| {
-            self.file = Some(file); // so that the rest of it is taken away
-            Problem::host(format!("cannot write the record: {e}")).at(self.path.display().to_string())
-        })
-    }
-}
-
-impl Drop for Pending {
-    /// A record that was never finished is removed.
-    fn drop(&mut self) {
-        if self.file.is_some() {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        self.file.finish(&text)
     }
 }
 

@@ -22,6 +22,7 @@ pub mod join;
 pub mod lab;
 pub mod llstat;
 mod namespaces;
+mod new_file;
 pub mod null;
 pub mod prove;
 pub mod report;
