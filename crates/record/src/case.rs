@@ -208,7 +208,7 @@ pub struct CaseMatrix {
 pub struct MatrixRun {
     /// The file.
     pub file: String,
-    /// What it is called in the table: its label, or its kernel.
+    /// What it is called in the table: its label, or its kernel; its file where that is the name of another one, too.
     pub name: String,
     /// When it began.
     pub begun: String,

@@ -4,19 +4,19 @@
 //! makes both arms faster. The ratio of the two effects has an interval from the least of one over the most of the other to the contrary.
 //!
 //! **Why that interval holds.** Each of the two holds with 95 % at whichever look its trial ended, and the trials are independent. The ratio lies outside
-//! only if both err far enough to the same side together: between 95 % (one interval is far wider) and 99 % (both are alike) for normal errors. It is wider
-//! than one from all pairs at once, and needs nothing of how the pairs vary.
+//! only if one of them errs by more than the other has to spare: with normal errors it is inside in 95 % (one interval is far wider) to 99 % (both are
+//! alike) of comparisons, and in 90 % whatever the errors are. It is wider than one from all pairs at once, and needs nothing of how the pairs vary.
 //!
 //! **Price.** What changes both arms alike is not seen.
 
-use super::{middle_of, test, words};
-use crate::trial::expected::goodness;
-use crate::trial::text::{change, percent};
-use record::case::{CaseChange, CaseResult, CaseVerdict, CasesRecord, ChangeVerdict};
+use super::{test, words};
+use crate::trial::expected::{goodness, shown};
+use crate::trial::text::{change, middle, percent};
+use record::case::{CaseChange, CaseResult, CaseVerdict, CasesRecord, ChangeVerdict, Expectation};
 use record::trial::{Effect, TrialPair, TrialTest};
 
 /// Where and when a run of cases was made, in a few words.
-pub fn place(record: &CasesRecord) -> String {
+fn place(record: &CasesRecord) -> String {
     let label = record.label.as_ref().map_or(String::new(), |label| format!("{label}, "));
     format!("{label}Linux {}, {}", record.kernel, record.begun)
 }
@@ -63,20 +63,18 @@ fn ratio(now: Effect, then: Effect) -> Effect {
     Effect { value: now.value / then.value, low: over(now.low, then.high), high: over(now.high, then.low) }
 }
 
-fn judged(ratio: Effect, higher_is_better: bool, bound: f64) -> ChangeVerdict {
-    let (low, high) = goodness(ratio, higher_is_better);
-    let (less, more) = (1.0 / (1.0 + bound), 1.0 + bound);
-    match () {
-        () if high <= less => ChangeVerdict::Worse,
-        () if low >= more => ChangeVerdict::Better,
-        () if low > less && high < more => ChangeVerdict::Same,
-        () => ChangeVerdict::CannotTell,
+fn judged(ratio: Effect, higher_is_better: bool, within: f64) -> ChangeVerdict {
+    match shown(Expectation::Same { within }, ratio, higher_is_better) {
+        None => ChangeVerdict::CannotTell,
+        Some(true) => ChangeVerdict::Same,
+        Some(false) if goodness(ratio, higher_is_better).0 > 1.0 => ChangeVerdict::Better,
+        Some(false) => ChangeVerdict::Worse,
     }
 }
 
 /// The two effects, what lies between them, and what A was each time: a change of the effect may be one of A.
 fn sentence(now: &TrialTest, then: &TrialTest, ratio: Effect) -> String {
-    let a = |test: &TrialTest| middle_of(test, |pair: &TrialPair| pair.a);
+    let a = |test: &TrialTest| middle(test, |pair: &TrialPair| pair.a);
     let effect = then.effect.map_or(String::new(), percent);
     format!(
         "{}, and {effect} then: B beside A {} (A: {}, and {} then)",
@@ -110,10 +108,10 @@ pub fn change_words(verdict: ChangeVerdict) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::case::{CaseAbout, Expectation};
+    use record::case::CaseAbout;
     use record::trial::TrialRecord;
 
-    pub(super) fn case(low: f64, high: f64, is_more_better: bool) -> CaseResult {
+    fn case(low: f64, high: f64, is_more_better: bool) -> CaseResult {
         let effect = Some(Effect { value: (low * high).sqrt(), low: Some(low), high: Some(high) });
         let test = TrialTest {
             figure: "rate".into(),

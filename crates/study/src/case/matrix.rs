@@ -21,15 +21,17 @@ pub fn matrix(runs: &[(String, CasesRecord)]) -> CaseMatrix {
     let row = |name: &&str| MatrixCase { name: (*name).into(), cells: cells(name, runs) };
     CaseMatrix {
         schema: MATRIX_SCHEMA.into(),
-        runs: runs.iter().map(|(file, run)| about(file, run)).collect(),
+        runs: runs.iter().map(|(file, run)| about(file, run, runs)).collect(),
         cases: names.iter().map(row).collect(),
     }
 }
 
-fn about(file: &str, run: &CasesRecord) -> MatrixRun {
+fn about(file: &str, run: &CasesRecord, all: &[(String, CasesRecord)]) -> MatrixRun {
+    let name = |run: &CasesRecord| run.label.clone().unwrap_or_else(|| run.kernel.clone());
+    let is_unique = all.iter().filter(|(_, other)| name(other) == name(run)).count() == 1;
     MatrixRun {
         file: file.into(),
-        name: run.label.clone().unwrap_or_else(|| run.kernel.clone()),
+        name: if is_unique { name(run) } else { file.into() },
         begun: run.begun.clone(),
         kernel: run.kernel.clone(),
         cpu_model: run.host.cpu_model.clone(),
@@ -123,6 +125,13 @@ mod tests {
     }
 
     #[test]
+    fn runs_on_one_kernel_without_labels_are_called_by_their_files() {
+        let run = |file: &str| (file.to_owned(), run("6.6", vec![]).1);
+        let names: Vec<String> = matrix(&[run("a"), run("b")]).runs.into_iter().map(|run| run.name).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
     fn every_case_of_every_run_has_a_row_and_a_worse_one_is_a_regression() {
         let runs = [
             run("6.1", vec![case("tso", 4.0), case("gro", 1.5)]),
@@ -132,6 +141,7 @@ mod tests {
         let names: Vec<&str> = matrix.cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names, ["tso", "gro", "vlan"]);
         assert_eq!(matrix.cases[1].cells[1], None);
+        assert_eq!((matrix.runs[0].name.as_str(), matrix.runs[1].name.as_str()), ("6.1", "6.6"));
         let text = text(&matrix);
         assert!(text.contains("+100.0 % (+98.0 … +102.0 %), regression"), "{text}");
         assert!(text.contains("vlan: not comparable: the earlier run has no such case"), "{text}");

@@ -6,7 +6,7 @@ pub mod matrix;
 use crate::table::{Column, Table};
 use crate::text::printable;
 use crate::trial::expected::shown;
-use crate::trial::text::{change, middle as middle_of};
+use crate::trial::text::{change, middle};
 use record::case::{
     CaseAbout, CaseChange, CaseList, CaseResult, CaseSuspect, CaseVerdict, CasesRecord, Expectation,
 };
@@ -64,8 +64,8 @@ const RUN: [Column<CaseResult>; 8] = [
     ("case", |case| case.about.name.clone()),
     ("A → B", |case| differs(&case.about)),
     ("figure", |case| test(case).map_or(nothing(), |test| test.figure.clone())),
-    ("A", |case| test(case).map_or(nothing(), |test| middle_of(test, |pair: &TrialPair| pair.a))),
-    ("B", |case| test(case).map_or(nothing(), |test| middle_of(test, |pair: &TrialPair| pair.b))),
+    ("A", |case| test(case).map_or(nothing(), |test| middle(test, |pair: &TrialPair| pair.a))),
+    ("B", |case| test(case).map_or(nothing(), |test| middle(test, |pair: &TrialPair| pair.b))),
     ("effect", |case| {
         test(case).map_or(nothing(), |test| change(test).replacen(&format!("{} ", test.figure), "", 1))
     }),
