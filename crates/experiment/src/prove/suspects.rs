@@ -25,7 +25,7 @@ const WINDOW: Duration = Duration::from_millis(800);
 const TEST_MS: u64 = 2_500;
 /// How often it is looked whether frames flow.
 const LOOK: Duration = Duration::from_millis(50);
-/// So many segments and datagrams in that time are traffic.
+/// This many segments and datagrams in that time count as traffic.
 const SOME: u64 = 5;
 
 /// Runs each test of a plan once and asks the doctor meanwhile. What cannot be tried is listed with the reason.
@@ -45,8 +45,12 @@ pub fn find(
     for test in 0..plan.tests.len() {
         let spec = plan.tests[test].spec.clone();
         notices.part("asking the doctor", test as u64, plan.tests.len() as u64);
-        let report =
-            beside(lab, &spec, || course.measure(&plan, test, 1, test as u32 + 1, notices).map(drop))?;
+        let work = || course.measure(&plan, test, 1, test as u32 + 1, notices).map(drop);
+        let (report, sends) = beside(lab, &spec, work)?;
+        if !sends {
+            let name = &plan.tests[test].name;
+            notices.note(&format!("{name}: no frames flowed, or few; the doctor looked at the lab after it"));
+        }
         all.extend(suspects(&report, &spec, may_flap));
     }
     let mut all = ranked(all);
@@ -63,8 +67,8 @@ fn refusal(lab: &Lab, change: &str, may_flap: bool) -> Result<Option<String>> {
     made.map_or_else(|problem| Ok(Some(problem.to_string())), |made| made.put_back().map(|()| None))
 }
 
-/// Facts of all nodes while the work goes on, judged for what the test is for.
-fn beside(lab: &Lab, spec: &TestSpec, work: impl FnOnce() -> Result<()>) -> Result<DoctorReport> {
+/// Facts of all nodes while the work goes on, judged for what the test is for; and whether frames flowed when they were taken.
+fn beside(lab: &Lab, spec: &TestSpec, work: impl FnOnce() -> Result<()>) -> Result<(DoctorReport, bool)> {
     let own = |node: &linux::lab::Node| -> Result<(String, OwnedFd)> {
         let lost = |error| Problem::host(format!("the node {} cannot be kept: {error}", node.name()));
         Ok((node.name().to_owned(), node.netns().as_fd().try_clone_to_owned().map_err(lost)?))
@@ -72,10 +76,10 @@ fn beside(lab: &Lab, spec: &TestSpec, work: impl FnOnce() -> Result<()>) -> Resu
     let nodes = lab.nodes().iter().map(own).collect::<Result<_>>()?;
     let wish = FactWish { nodes: Some(nodes), interface: None, window: WINDOW };
     let (sender, ended) = (lab.node(&spec.from)?.netns(), AtomicBool::new(false));
-    let facts = std::thread::scope(|scope| {
+    let (facts, sends) = std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
-            until_it_sends(|| sent(sender.as_fd()), || ended.load(Ordering::Relaxed));
-            take(&wish, |_| {})
+            let sends = until_it_sends(|| sent(sender.as_fd()), || ended.load(Ordering::Relaxed));
+            Ok((take(&wish, |_| {})?, sends))
         });
         let done = work();
         ended.store(true, Ordering::Relaxed);
@@ -83,21 +87,22 @@ fn beside(lab: &Lab, spec: &TestSpec, work: impl FnOnce() -> Result<()>) -> Resu
         done.and(facts)
     })?;
     let goal = if spec.kind.is_round_trip() { Goal::Latency } else { Goal::Throughput };
-    Ok(examine(&facts, None, Some(goal)))
+    Ok((examine(&facts, None, Some(goal)), sends))
 }
 
-/// Waits until frames flow, or the test is over.
-fn until_it_sends(sent: impl Fn() -> Option<u64>, is_over: impl Fn() -> bool) {
+/// Waits until frames flow, or the test is over; whether they flow.
+fn until_it_sends(sent: impl Fn() -> Option<u64>, is_over: impl Fn() -> bool) -> bool {
     let mut before = sent();
     while !is_over() {
         std::thread::sleep(LOOK);
         let now = sent();
         let moved = before.zip(now).and_then(|(before, now)| Delta::of(before, now).known());
         if moved.is_some_and(|moved| moved >= SOME) {
-            return;
+            return true;
         }
         before = now;
     }
+    false
 }
 
 /// Segments, datagrams and messages of ICMP that a namespace sent; none when it cannot be read.
@@ -176,9 +181,9 @@ mod tests {
             calls.set(calls.get() + 1);
             [Some(0), Some(2), None, Some(20), Some(21), Some(40), Some(41)][calls.get() - 1]
         };
-        until_it_sends(sent, || false);
+        assert!(until_it_sends(sent, || false));
         assert_eq!(calls.get(), 6);
-        until_it_sends(|| None, || true);
+        assert!(!until_it_sends(|| None, || true));
     }
 
     #[test]
