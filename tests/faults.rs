@@ -32,7 +32,7 @@ mod support;
 #[path = "faults/without_bpf.rs"]
 mod without_bpf;
 
-use plan::{During, Fault, Guilty, Truth, counted, until};
+use plan::{During, Fault, Guilty, Truth, until_counted};
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
@@ -224,7 +224,7 @@ fn happen(during: &During, lab: &TestLab, run: u32, folder: &Path) -> Result<(),
     match during {
         During::By(by) => by(lab, run, folder),
         During::Inside { node, line } => {
-            until("b counted no frame of the test", || counted(lab, "b").is_some_and(|many| many > 1000))?;
+            until_counted(lab, 1000)?;
             lab.inside(node, line).map(drop)
         }
     }

@@ -1,5 +1,6 @@
 //! Faults of filters: every hook of every family of nftables where a frame of the test passes, policies, programs of tc and XDP.
 
+use super::innocents::{TWO_WAYS, another_link};
 use super::plan::{Fault, REQUESTS, SMALL_V6, Truth, drop_one_in_three};
 
 pub fn all() -> Vec<Fault> {
@@ -48,6 +49,12 @@ fn of_ip() -> Vec<Fault> {
             "ip route add blackhole 10.0.1.2/32 table 9 && nft 'table ip t { chain c { type filter hook prerouting \
              priority -150; udp length 72 meta mark set numgen inc mod 4; meta mark 3 counter drop; }; }'",
         ),
+        Fault::new("drop behind a link that comes in mid-run", TWO_WAYS)
+            .counted()
+            .plant("r2", drop_one_in_three!("ip", "prerouting", "iifname n1 udp length 72"))
+            .during(another_link)
+            .guilty("r2", forward, "filter_prerouting", Truth::Nft("r2"))
+            .beside_strangers(),
         at_router("drop in forward, IPv6", forward, "filter_forward", drop_one_in_three!("ip6", "forward"))
             .tests(SMALL_V6)
             .beside_strangers(),

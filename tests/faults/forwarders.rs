@@ -1,6 +1,6 @@
 //! Faults beside programs and hosts that hand frames on: `pathlab null`, our switch, Open vSwitch, a host of containers.
 
-use super::plan::{Fault, Truth, counted, drop_one_in_three, until};
+use super::plan::{Fault, Truth, counted, drop_one_in_three, until_counted};
 use super::support::{TestLab, run};
 use serde_json::Value;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn switch_of(lab: &str) -> Option<String> {
 
 /// Once frames of the test have come, tells the switch something.
 fn tell(lab: &TestLab, lines: &[&[&str]]) -> Result<(), String> {
-    until("b counted no frame of the test", || counted(lab, "b").is_some_and(|many| many > 500))?;
+    until_counted(lab, 500)?;
     let socket = switch_of(&lab.name).ok_or("the switch has no socket")?;
     for line in lines {
         let told = run(&[&["flow", line[0], &socket], &line[1..]].concat());
@@ -135,9 +135,7 @@ pub fn all() -> Vec<Fault> {
         Fault::new("a switch that loses its rules", "switch")
             .counted()
             .during(|lab, _, _| {
-                until("b counted no frame of the test", || {
-                    counted(lab, "b").is_some_and(|many| many > 1000)
-                })?;
+                until_counted(lab, 1000)?;
                 let socket = switch_of(&lab.name).ok_or("the switch has no socket")?;
                 run(&["flow", "del", &socket]).status.success().then_some(()).ok_or("the rules stay".into())
             })

@@ -1,7 +1,7 @@
 //! Innocents: what stands on a path and loses nothing. Nobody may be accused, nothing may be left unexplained, and the frames must be
 //! seen where they went.
 
-use super::plan::{Fault, REQUESTS, SMALL_V6, until_received};
+use super::plan::{Fault, REQUESTS, SMALL_V6, until_counted, until_received};
 use super::support::TestLab;
 use std::path::Path;
 
@@ -67,6 +67,16 @@ fn on_the_way() -> Vec<Fault> {
             .counted()
             .in_mid_run("r1", "ip route replace 10.0.2.0/24 via 10.2.0.2")
             .sees(&["r1:eth1", "r1:eth2"])
+            .beside_strangers(),
+        Fault::new("a link that comes in mid-run", TWO_WAYS)
+            .counted()
+            .during(another_link)
+            .sees(&["r1:eth1", "r1:n0", "r2:n1"])
+            .beside_strangers(),
+        Fault::new("a tunnel that comes in mid-run", TWO_WAYS)
+            .counted()
+            .during(another_tunnel)
+            .sees(&["r1:eth1", "r1:vx", "r1:eth2", "r2:vx"])
             .beside_strangers(),
         Fault::new("VXLAN over a router", "router")
             .counted()
@@ -170,6 +180,28 @@ fn flood(lab: &TestLab, _run: u32, _: &Path) -> Result<(), String> {
     until_received(lab, "b", "eth0", 500)?;
     lab.inside("b", "iperf3 -s -1 -D -p 7000 && sleep 0.1")?;
     lab.inside("a", "iperf3 -c 10.0.0.2 -p 7000 -u -b 0 -l 400 -t 1 >/dev/null").map(drop)
+}
+
+/// A link between the routers that was not there when the test began; the way goes over it as soon as it is there.
+pub fn another_link(lab: &TestLab, _: u32, _: &Path) -> Result<(), String> {
+    until_counted(lab, 1000)?;
+    let there = lab.netns("r2");
+    lab.inside("r1", &format!("ip link add n0 type veth peer name n1 netns {there} && ip link set n0 up && ip addr add 10.7.0.1/30 dev n0"))?;
+    lab.inside("r2", "ip link set n1 up && ip addr add 10.7.0.2/30 dev n1")?;
+    lab.inside("r1", "ip route replace 10.0.2.0/24 via 10.7.0.2").map(drop)
+}
+
+/// The same with a tunnel over a link that was there.
+fn another_tunnel(lab: &TestLab, _: u32, _: &Path) -> Result<(), String> {
+    until_counted(lab, 1000)?;
+    for (node, here, there) in [("r2", 2, 1), ("r1", 1, 2)] {
+        let tunnel = format!(
+            "ip link add vx type vxlan id 7 local 10.2.0.{here} remote 10.2.0.{there} dstport 4789 dev eth2 && \
+             ip link set vx up && ip addr add 10.7.0.{here}/30 dev vx"
+        );
+        lab.inside(node, &tunnel)?;
+    }
+    lab.inside("r1", "ip route replace 10.0.2.0/24 via 10.7.0.2").map(drop)
 }
 
 fn listen_on_the_way(lab: &TestLab, _run: u32, _: &Path) -> Result<(), String> {

@@ -267,6 +267,11 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> 
     Ok(())
 }
 
+/// Waits until so many datagrams of the test were handed to UDP at `b` ([`Fault::counted`]).
+pub fn until_counted(lab: &TestLab, datagrams: u64) -> Result<(), String> {
+    until("b counted no frame of the test", || counted(lab, "b").is_some_and(|many| many > datagrams))
+}
+
 /// Waits until an interface has received so many frames, i.e. until traffic flows.
 pub fn until_received(lab: &TestLab, node: &str, interface: &str, frames: u64) -> Result<(), String> {
     let line = format!("cat /sys/class/net/{interface}/statistics/rx_packets");

@@ -62,8 +62,29 @@ pub struct FlowInterface {
     /// The other end of a veth, or the interface below one that stands on another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<FlowPlace>,
+    /// Where it was not there when counting began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<LateInterface>,
     /// What passed; a hook and leg where nothing did is not there.
     pub counts: Vec<FlowCount>,
+}
+
+/// What is known of an interface that came while the flow was counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateInterface {
+    /// When it was counted from, nanoseconds after the beginning.
+    pub after_ns: u64,
+    /// Socket buffers of anybody that it had received by then and nobody counted: at most so many of the flow.
+    pub received: u64,
+    /// The same of what it had sent.
+    pub sent: u64,
+}
+
+impl LateInterface {
+    /// Socket buffers that may have passed that hook before it was counted.
+    pub fn uncounted(&self, hook: Hook) -> u64 {
+        if hook == Hook::Ingress { self.received } else { self.sent }
+    }
 }
 
 impl FlowInterface {
@@ -91,14 +112,16 @@ pub struct FlowObservation {
 }
 
 impl FlowObservation {
-    /// What was counted since `before`, at the same interfaces.
+    /// What was counted since `before`, of the same counters; interfaces that came since are behind those that were there.
     #[must_use]
     pub fn since(&self, before: &FlowObservation) -> FlowObservation {
-        let one = |(now, old): (&FlowInterface, &FlowInterface)| {
-            let counts = now.counts.iter().filter_map(|count| count.since(old.count(count.hook, &count.leg)));
+        let one = |(index, now): (usize, &FlowInterface)| {
+            let old = before.interfaces.get(index);
+            let old = |count: &FlowCount| old.and_then(|old| old.count(count.hook, &count.leg));
+            let counts = now.counts.iter().filter_map(|count| count.since(old(count)));
             FlowInterface { counts: counts.collect(), ..now.clone() }
         };
-        let interfaces = self.interfaces.iter().zip(&before.interfaces).map(one).collect();
+        let interfaces = self.interfaces.iter().enumerate().map(one).collect();
         FlowObservation { interfaces, ..self.clone() }
     }
 }

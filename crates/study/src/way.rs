@@ -13,8 +13,9 @@
 
 use std::collections::BTreeSet;
 
+use record::delta::sum as sum_of;
 use record::flow::{FlowCount, FlowInterface, FlowObservation, Hook};
-use record::unit::count;
+use record::unit::{count, many};
 use record::{Hop, NodeRole, Path, RunRecord, TestRecord, TestSpec};
 
 /// A section of the path between counters.
@@ -53,6 +54,8 @@ pub struct Section {
     pub is_link: bool,
     /// No frame that was here went on to the receiver.
     pub is_off_the_way: bool,
+    /// Frames that may have entered or left without being counted, by an interface that came during the test.
+    pub uncounted: u64,
 }
 
 /// The ends of a leg, and the nodes on it whose frames a program hands on.
@@ -99,10 +102,12 @@ pub fn sections(flow: &FlowObservation, leg: &str, nodes: Nodes<'_>) -> Option<V
     let on_the_way = reaching(&passages, &receiver);
     let step = |(_, section): (u64, &Identity)| Section {
         is_off_the_way: !on_the_way.contains(section),
+        uncounted: uncounted(flow, &passages, section),
         ..step(&passages, section, nodes)
     };
     let found: Vec<Section> = sections.into_iter().map(step).collect();
-    let is_whole = found.iter().all(|section| !section.is_link || section.left <= section.entered);
+    let most = |section: &Section| section.entered.saturating_add(section.uncounted);
+    let is_whole = found.iter().all(|section| !section.is_link || section.left <= most(section));
     is_whole.then_some(found)
 }
 
@@ -121,12 +126,13 @@ pub(crate) fn are_seen<'a>(sections: &[Section], mut nodes: impl Iterator<Item =
 
 /// A leg of a flow whose ends nobody told.
 pub(crate) struct Leg<'a> {
+    flow: &'a FlowObservation,
     passages: Vec<Passage<'a>>,
 }
 
 impl<'a> Leg<'a> {
     pub(crate) fn of(flow: &'a FlowObservation, leg: &str) -> Leg<'a> {
-        Leg { passages: passages(flow, leg) }
+        Leg { flow, passages: passages(flow, leg) }
     }
 
     fn leaves(&self, section: &Identity) -> bool {
@@ -237,6 +243,7 @@ impl<'a> Leg<'a> {
         let nodes = Nodes { from: from.unwrap_or_default(), to: to.unwrap_or_default(), programs: &[] };
         let section = |section: &Identity| Section {
             is_off_the_way: is_astray(section),
+            uncounted: uncounted(self.flow, &self.passages, section),
             ..step(&self.passages, section, nodes)
         };
         all.into_iter().map(|one| (one.clone(), section(one))).collect()
@@ -256,8 +263,7 @@ impl Identity {
 fn passages<'a>(flow: &'a FlowObservation, leg: &str) -> Vec<Passage<'a>> {
     let of_interface = |at: &'a FlowInterface| {
         let passage = move |count: &'a FlowCount| {
-            let (inside, outside) = (inside(at), outside(at, count.hook));
-            let (from, to) = if count.hook == Hook::Ingress { (outside, inside) } else { (inside, outside) };
+            let (from, to) = sides(at, count.hook);
             Passage { from, to, at, count }
         };
         at.counts.iter().map(passage)
@@ -266,6 +272,32 @@ fn passages<'a>(flow: &'a FlowObservation, leg: &str) -> Vec<Passage<'a>> {
     // What a tunnel gives back to the stack that it came from is no step.
     all.filter(|passage| passage.count.leg == leg && passage.count.frames > 0 && passage.from != passage.to)
         .collect()
+}
+
+/// From where to where frames go at a hook.
+fn sides(at: &FlowInterface, hook: Hook) -> (Identity, Identity) {
+    let (inside, outside) = (inside(at), outside(at, hook));
+    if hook == Hook::Ingress { (outside, inside) } else { (inside, outside) }
+}
+
+/// Frames of a leg that may have entered or left a section without being counted, by interfaces that came late: of those that frames
+/// were counted at, and of those at the other end of a link that frames were counted into.
+fn uncounted(flow: &FlowObservation, passages: &[Passage], section: &Identity) -> u64 {
+    let is_on_the_way = |side: &Identity| {
+        matches!(side, Identity::Link(..)) && passages.iter().any(|one| one.from == *side || one.to == *side)
+    };
+    let at_hook = |at: &FlowInterface, hook: Hook| {
+        let (from, to) = sides(at, hook);
+        let is_counted = passages.iter().any(|one| std::ptr::eq(one.at, at) && one.count.hook == hook);
+        let is_here = (from == *section || to == *section)
+            && (is_counted || is_on_the_way(&from) || is_on_the_way(&to));
+        Some(at.late.as_ref()?.uncounted(hook)).filter(|_| is_here)
+    };
+    let late = flow.interfaces.iter().filter(|one| one.late.is_some());
+    let buffers =
+        sum_of(late.flat_map(|at| [Hook::Ingress, Hook::Egress].map(|hook| at_hook(at, hook))).flatten());
+    let per_buffer = passages.iter().map(|one| one.count.frames.div_ceil(one.count.buffers.max(1))).max();
+    buffers.saturating_mul(per_buffer.unwrap_or(1))
 }
 
 /// What is behind an interface inside its node.
@@ -355,7 +387,7 @@ fn step(passages: &[Passage], section: &Identity, nodes: Nodes<'_>) -> Section {
         }
     };
     let is_link = matches!(section, Identity::Link(..) | Identity::Outside(..));
-    Section { hop, next, entered: sum(&into), left: sum(&out), is_link, is_off_the_way: false }
+    Section { hop, next, entered: sum(&into), left: sum(&out), is_link, is_off_the_way: false, uncounted: 0 }
 }
 
 /// Where a link ends: where frames came out, or else where its first end says.
@@ -412,6 +444,22 @@ pub fn lines(test: &TestRecord) -> Vec<String> {
         (!links.is_empty()).then(|| format!("way {leg}: {}", links.join("; ")))
     };
     ["forward", "back"].into_iter().filter_map(line).collect()
+}
+
+/// A sentence for each interface that came while the flow was counted and that frames of that leg crossed.
+pub(crate) fn late_words<'a>(flow: &'a FlowObservation, leg: &'a str) -> impl Iterator<Item = String> + 'a {
+    let crossed = move |one: &&FlowInterface| one.counts.iter().any(|count| count.leg == leg);
+    flow.interfaces.iter().filter(crossed).filter_map(|one| {
+        let (at, late) = (format!("{}:{}", one.node, one.interface), one.late.as_ref()?);
+        let seconds = late.after_ns as f64 / 1e9;
+        Some(match late.received.saturating_add(late.sent) {
+            0 => format!("{at} came {seconds:.3} s after counting began; no frame crossed it before it was counted"),
+            most => format!(
+                "{at} came during the test and is counted from {seconds:.3} s on; up to {} of anybody crossed it before, which is its uncertainty",
+                many(most, "frame")
+            ),
+        })
+    })
 }
 
 /// What counting took for each frame, and of a CPU in the test where it took most; none where no flow was counted.

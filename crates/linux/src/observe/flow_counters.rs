@@ -11,24 +11,32 @@
 //! that the kernel makes for it, and goes with the counts; `docs/counters.md` has the cost for whole paths. Needs
 //! `CAP_BPF` and `CAP_NET_ADMIN`, and Linux 6.6. Nothing is pinned: the kernel detaches everything when the process ends. To attach and to
 //! detach waits for all CPUs, some 15 ms at each place, so [`FlowLinks`] can be kept from one flow to the next.
+//!
+//! **Interfaces that come later** are counted from when the kernel tells of them ([`super::flow_newcomers`]); how many frames crossed one before
+//! is known to be no more than it had counted itself by then ([`record::flow::LateInterface`]).
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook};
+use record::Delta;
+use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook, LateInterface};
 
 use super::flow::{Flow, FlowEnds, FlowProtocol};
+use super::flow_newcomers::Newcomers;
 use super::flow_program::{FRAGMENT_KEY_BYTES, Leg, Place, Start, VALUE_BYTES, assemble};
 use crate::netlink::{LinkState, Netlink, u64_at};
 use crate::sys::bpf::{self, Attachment};
-use crate::sys::netns;
+use crate::sys::{clock, netns};
 use wire::build::{Ends, build_echo, build_udp};
 use wire::message::{self, Flags, Message};
 
 /// Interfaces of all nodes together that are counted; what is beyond is said to be missing.
 const MOST_INTERFACES: usize = 1024;
+/// Of these, room for interfaces that come while the flow is counted.
+const MOST_LATE: usize = 64;
 /// How many frames the cost of a program is measured on: well under a millisecond.
 const COST_FRAMES: u32 = 5_000;
 /// Datagrams in fragments that are on their way at once, at all places together.
@@ -42,21 +50,74 @@ pub struct FlowLinks(HashMap<(u64, u32, bool), Attachment>);
 /// Counters of one flow, until they are dropped.
 #[derive(Debug)]
 pub struct FlowCounters {
-    // The order of fields is the order of release: first the links, then the map.
+    // The order of fields is the order of release: nobody attaches any more when what is attached goes.
+    newcomers: Newcomers,
+    counted: Arc<Mutex<Counted>>,
+}
+
+/// A namespace with its name.
+pub(super) type CountedNode<'a> = (String, BorrowedFd<'a>);
+
+/// What is counted, and where.
+#[derive(Debug)]
+pub(super) struct Counted {
+    // First the links, then the maps.
     links: FlowLinks,
     counts: bpf::Map,
     fragments: bpf::Map,
+    flow: Flow,
     /// As they were found; place numbers are twice the index, the second one for what goes out.
-    interfaces: Vec<FlowInterface>,
+    interfaces: Vec<CountedInterface>,
+    /// There are counts for so many.
+    room: usize,
     missing: Vec<String>,
     /// Nanoseconds that one program takes for one frame of the flow.
     program_ns: Option<u32>,
+    begun_ns: u64,
+}
+
+/// An interface with the number of its namespace and its index there.
+#[derive(Debug)]
+struct CountedInterface {
+    key: (u64, u32),
+    about: FlowInterface,
 }
 
 /// An interface of a node, before it is counted.
 struct Found {
     node: usize,
+    /// The number of its namespace.
+    inode: u64,
     state: LinkState,
+}
+
+/// Where no interface is any more.
+const GONE: (u64, u32) = (0, 0);
+
+impl Found {
+    fn key(&self) -> (u64, u32) {
+        (self.inode, self.state.index)
+    }
+}
+
+/// All interfaces of these nodes.
+fn find(nodes: &[CountedNode<'_>]) -> Result<Vec<Found>, String> {
+    let mut found = vec![];
+    for (node, (name, namespace)) in nodes.iter().enumerate() {
+        let links = netns::within(*namespace, || Netlink::open().links());
+        let links = links.map_err(|error| format!("the namespace of {name} cannot be entered: {error}"))?;
+        let links =
+            links.map_err(|refusal| format!("the interfaces of {name} cannot be listed: {refusal}"))?;
+        let inode = netns::inode(*namespace).unwrap_or(0);
+        let links = links.into_iter().filter(|link| !is_way_to_program(link));
+        found.extend(links.map(|state| Found { node, inode, state }));
+    }
+    Ok(found)
+}
+
+/// Socket buffers that were counted.
+fn passed(count: &FlowCount) -> u64 {
+    count.buffers + count.later_fragments
 }
 
 impl FlowCounters {
@@ -64,7 +125,7 @@ impl FlowCounters {
     ///
     /// # Errors
     /// The sentence why nothing can be counted here: no permission, or a kernel without tcx.
-    pub fn start(nodes: &[(String, BorrowedFd<'_>)], flow: &Flow) -> Result<FlowCounters, String> {
+    pub fn start(nodes: &[CountedNode<'_>], flow: &Flow) -> Result<FlowCounters, String> {
         Self::start_at(nodes, flow, FlowLinks::default())
     }
 
@@ -74,72 +135,116 @@ impl FlowCounters {
     /// # Errors
     /// As [`FlowCounters::start`].
     pub fn start_at(
-        nodes: &[(String, BorrowedFd<'_>)],
+        nodes: &[CountedNode<'_>],
         flow: &Flow,
         mut kept: FlowLinks,
     ) -> Result<FlowCounters, String> {
-        let mut found = vec![];
-        for (node, (name, namespace)) in nodes.iter().enumerate() {
-            let links = netns::within(*namespace, || Netlink::open().links());
-            let links =
-                links.map_err(|error| format!("the namespace of {name} cannot be entered: {error}"))?;
-            let links =
-                links.map_err(|refusal| format!("the interfaces of {name} cannot be listed: {refusal}"))?;
-            let links = links.into_iter().filter(|link| !is_way_to_program(link));
-            found.extend(links.map(|state| Found { node, state }));
-        }
+        // First the notices, then the state: what comes in between is told.
+        let listening = Newcomers::listen(nodes)?;
+        let mut found = find(nodes)?;
         let mut missing = vec![];
         if found.len() > MOST_INTERFACES {
             missing.push(format!("{} of {} interfaces", found.len() - MOST_INTERFACES, found.len()));
             found.truncate(MOST_INTERFACES);
         }
-        let interfaces = describe(nodes, &found);
-        let (counts, fragments) =
-            maps(found.len()).map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
-        let program_ns = cost(flow, (counts.raw_fd(), fragments.raw_fd()), found.len());
-        let links = FlowLinks::default();
-        let mut counters = FlowCounters { links, counts, fragments, interfaces, missing, program_ns };
-        // What comes in is counted first: a frame that arrives while this goes on is then never counted only where it left.
-        for hook in [Hook::Ingress, Hook::Egress] {
-            counters.attach(nodes, &found, flow, hook, &mut kept)?;
-        }
-        Ok(counters)
+        let room = found.len() + MOST_LATE;
+        let (counts, fragments) = maps(room).map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
+        let program_ns = cost(flow, (counts.raw_fd(), fragments.raw_fd()), room);
+        let about = describe(nodes, &found).into_iter();
+        let interfaces = about.zip(&found).map(|(about, found)| CountedInterface { key: found.key(), about });
+        let mut counted = Counted {
+            links: FlowLinks::default(),
+            counts,
+            fragments,
+            flow: flow.clone(),
+            interfaces: interfaces.collect(),
+            room,
+            missing,
+            program_ns,
+            begun_ns: clock::monotonic_ns(),
+        };
+        let all: Vec<(usize, &Found)> = found.iter().enumerate().collect();
+        counted.attach_all(nodes, &all, &mut kept)?;
+        let counted = Arc::new(Mutex::new(counted));
+        let newcomers = listening.wait(Arc::clone(&counted))?;
+        Ok(FlowCounters { newcomers, counted })
     }
 
     /// What was attached, for the next flow. The programs stay there until then, and count what nobody reads.
     pub fn into_links(self) -> FlowLinks {
-        self.links
+        drop(self.newcomers);
+        std::mem::take(&mut lock(&self.counted).links)
+    }
+
+    /// What was counted since the start. Counting goes on.
+    ///
+    /// # Errors
+    /// A host problem when the counts cannot be read.
+    pub fn read(&self) -> record::Result<FlowObservation> {
+        let counted = lock(&self.counted);
+        let interfaces = counted.interfaces.iter().enumerate().map(|(index, one)| {
+            let counts = counted.counts_of(index)?;
+            Ok(FlowInterface { counts, ..one.about.clone() })
+        });
+        let interfaces: io::Result<Vec<_>> = interfaces.collect();
+        let interfaces = interfaces.map_err(|error| {
+            record::Problem::host(format!("the counters of the flow cannot be read: {error}"))
+        })?;
+        let (missing, program_ns) = (counted.missing.clone(), counted.program_ns);
+        Ok(FlowObservation { interfaces, missing, program_ns, absent: None })
+    }
+}
+
+fn lock(counted: &Mutex<Counted>) -> MutexGuard<'_, Counted> {
+    counted.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Counted {
+    /// Counts at these interfaces, which have numbers.
+    fn attach_all(
+        &mut self,
+        nodes: &[CountedNode<'_>],
+        found: &[(usize, &Found)],
+        kept: &mut FlowLinks,
+    ) -> Result<(), String> {
+        // What comes in is counted first: a frame that arrives while this goes on is then never counted only where it left.
+        for hook in [Hook::Ingress, Hook::Egress] {
+            self.attach(nodes, found, hook, kept)?;
+        }
+        Ok(())
     }
 
     fn attach(
         &mut self,
-        nodes: &[(String, BorrowedFd<'_>)],
-        found: &[Found],
-        flow: &Flow,
+        nodes: &[CountedNode<'_>],
+        found: &[(usize, &Found)],
         hook: Hook,
         kept: &mut FlowLinks,
     ) -> Result<(), String> {
         for (node, (name, namespace)) in nodes.iter().enumerate() {
-            let here = found.iter().enumerate().filter(|(_, found)| found.node == node);
-            let here: Vec<_> = here.map(|(index, found)| (number(index, hook), &found.state)).collect();
+            let here: Vec<_> = found.iter().filter(|(_, found)| found.node == node).collect();
+            if here.is_empty() {
+                continue;
+            }
             let maps = (self.counts.raw_fd(), self.fragments.raw_fd());
-            let inode = netns::inode(*namespace).unwrap_or(0);
-            let key = |link: &LinkState| (inode, link.index, hook == Hook::Egress);
+            let key = |found: &Found| (found.inode, found.state.index, hook == Hook::Egress);
             let attached = netns::within(*namespace, || {
                 here.iter()
-                    .map(|(number, link)| {
-                        attach_one(flow, maps, *number, link, hook, kept.0.remove(&key(link)))
+                    .map(|(index, found)| {
+                        let kept = kept.0.remove(&key(found));
+                        attach_one(&self.flow, maps, number(*index, hook), &found.state, hook, kept)
                     })
                     .collect::<Vec<_>>()
             });
             let attached =
                 attached.map_err(|error| format!("the namespace of {name} cannot be entered: {error}"))?;
-            for ((_, link), result) in here.iter().zip(attached) {
+            for ((_, found), result) in here.iter().zip(attached) {
                 match result {
-                    Ok(attached) => drop(self.links.0.insert(key(link), attached)),
-                    // One that has just been deleted, or of a kind that takes no program.
+                    Ok(attached) => drop(self.links.0.insert(key(found), attached)),
+                    Err(Refused::Gone) => {}
+                    // Of a kind that takes no program.
                     Err(Refused::Interface(why)) => {
-                        self.missing.push(format!("{name}:{} ({why})", link.name))
+                        self.missing.push(format!("{name}:{} ({why})", found.state.name))
                     }
                     Err(Refused::Host(why)) => return Err(why),
                 }
@@ -148,27 +253,127 @@ impl FlowCounters {
         Ok(())
     }
 
-    /// What was counted since the start. Counting goes on.
-    ///
-    /// # Errors
-    /// A host problem when the counts cannot be read.
-    pub fn read(&self) -> record::Result<FlowObservation> {
-        let counted = |index: usize, interface: &FlowInterface| -> io::Result<FlowInterface> {
-            let mut counts = vec![];
-            for hook in [Hook::Ingress, Hook::Egress] {
-                for leg in Leg::ALL {
-                    counts.extend(self.count(index, hook, leg)?);
+    /// Looks for interfaces that came, and counts them, too; what is in a bridge now and was in none is said to be. What cannot be counted is
+    /// missing.
+    pub(super) fn look_again(&mut self, nodes: &[CountedNode<'_>]) {
+        let done = find(nodes).and_then(|found| {
+            self.forget_gone(&found);
+            // Ways from namespace to namespace are asked for only where there is somebody new.
+            let is_known = found.iter().all(|found| self.number_of(found.key()).is_some());
+            let about = if is_known { masters(nodes, &found) } else { describe(nodes, &found) };
+            let numbered = self.number_new(&found, &about);
+            self.complete(&found, about);
+            let before = self.passed_at(&numbered)?;
+            self.attach_all(nodes, &numbered, &mut FlowLinks::default())?;
+            self.say_what_passed(nodes, &numbered, &before)
+        });
+        self.missing.extend(done.err());
+    }
+
+    fn number_of(&self, key: (u64, u32)) -> Option<usize> {
+        self.interfaces.iter().position(|one| one.key == key)
+    }
+
+    /// Says where interfaces are of which that was not known.
+    fn complete(&mut self, found: &[Found], about: Vec<FlowInterface>) {
+        for (found, about) in found.iter().zip(about) {
+            let Some(index) = self.number_of(found.key()) else { continue };
+            let one = &mut self.interfaces[index].about;
+            one.master = one.master.take().or(about.master);
+            one.other = one.other.take().or(about.other);
+        }
+    }
+
+    /// Interfaces that were deleted, or moved to another namespace, where they are new.
+    fn forget_gone(&mut self, found: &[Found]) {
+        let is_there = |key: (u64, u32)| found.iter().any(|one| one.key() == key);
+        self.links.0.retain(|(inode, index, _), _| is_there((*inode, *index)));
+        for one in self.interfaces.iter_mut().filter(|one| !is_there(one.key)) {
+            one.key = GONE;
+        }
+    }
+
+    /// Numbers for new interfaces: that of one of the same name that is gone, or the next one.
+    fn number_new<'f>(&mut self, found: &'f [Found], about: &[FlowInterface]) -> Vec<(usize, &'f Found)> {
+        let mut numbered = vec![];
+        for (found, about) in found.iter().zip(about) {
+            if self.number_of(found.key()).is_some() {
+                continue;
+            }
+            let names = |about: &FlowInterface| (about.node.clone(), about.interface.clone());
+            let same = |known: &CountedInterface| known.key == GONE && names(&known.about) == names(about);
+            let index = self.interfaces.iter().position(same).unwrap_or(self.interfaces.len());
+            let mut entry = CountedInterface { key: found.key(), about: about.clone() };
+            match self.interfaces.get_mut(index) {
+                Some(gone) => {
+                    entry.about.late = gone.about.late.take();
+                    *gone = entry;
+                }
+                None if index < self.room => self.interfaces.push(entry),
+                None => {
+                    let (node, name) = names(about);
+                    self.missing.push(format!(
+                        "{node}:{name} (more than {MOST_LATE} interfaces came while the flow was counted)"
+                    ));
+                    continue;
                 }
             }
-            Ok(FlowInterface { counts, ..interface.clone() })
+            numbered.push((index, found));
+        }
+        numbered
+    }
+
+    /// Socket buffers that were counted at these interfaces, in and out.
+    fn passed_at(&self, numbered: &[(usize, &Found)]) -> Result<Vec<[u64; 2]>, String> {
+        let passed_at = |(index, _): &(usize, &Found)| {
+            let counts =
+                self.counts_of(*index).map_err(|error| refused("bpf(BPF_MAP_LOOKUP_ELEM)", &error))?;
+            let at = |hook| counts.iter().filter(|count| count.hook == hook).map(passed).sum();
+            Ok([Hook::Ingress, Hook::Egress].map(at))
         };
-        let interfaces = self.interfaces.iter().enumerate().map(|(index, one)| counted(index, one));
-        let interfaces: io::Result<Vec<_>> = interfaces.collect();
-        let interfaces = interfaces.map_err(|error| {
-            record::Problem::host(format!("the counters of the flow cannot be read: {error}"))
-        })?;
-        let (missing, program_ns) = (self.missing.clone(), self.program_ns);
-        Ok(FlowObservation { interfaces, missing, program_ns, absent: None })
+        numbered.iter().map(passed_at).collect()
+    }
+
+    /// What these interfaces had counted themselves before they were counted here.
+    fn say_what_passed(
+        &mut self,
+        nodes: &[CountedNode<'_>],
+        numbered: &[(usize, &Found)],
+        before: &[[u64; 2]],
+    ) -> Result<(), String> {
+        if numbered.is_empty() {
+            return Ok(());
+        }
+        let after_ns = clock::monotonic_ns().saturating_sub(self.begun_ns);
+        // First our counts, then theirs: what passes in between is taken as not counted.
+        let after = self.passed_at(numbered)?;
+        let now = find(nodes)?;
+        for (((index, found), before), after) in numbered.iter().zip(before).zip(after) {
+            let state =
+                now.iter().find(|now| now.key() == found.key()).map_or(&found.state, |now| &now.state);
+            let (sent, received) = state.frames;
+            let uncounted = |all: u64, hook: usize| {
+                all.saturating_sub(Delta::of(before[hook], after[hook]).known().unwrap_or(0))
+            };
+            let late = &mut self.interfaces[*index].about.late;
+            let earlier = late.take().unwrap_or_default();
+            *late = Some(LateInterface {
+                after_ns,
+                received: earlier.received + uncounted(received, 0),
+                sent: earlier.sent + uncounted(sent, 1),
+            });
+        }
+        Ok(())
+    }
+
+    fn counts_of(&self, index: usize) -> io::Result<Vec<FlowCount>> {
+        let mut counts = vec![];
+        for hook in [Hook::Ingress, Hook::Egress] {
+            for leg in Leg::ALL {
+                counts.extend(self.count(index, hook, leg)?);
+            }
+        }
+        Ok(counts)
     }
 
     /// One entry over all CPUs; none when nothing was counted there.
@@ -207,6 +412,8 @@ fn maps(interfaces: usize) -> io::Result<(bpf::Map, bpf::Map)> {
 
 /// What was refused.
 enum Refused {
+    /// It has just been deleted.
+    Gone,
     /// This interface.
     Interface(String),
     /// All of them.
@@ -278,6 +485,7 @@ fn attach_one(
     let place = if hook == Hook::Ingress { bpf::TCX_INGRESS } else { bpf::TCX_EGRESS };
     bpf::attach_to_interface(program.as_fd(), link.index, place).map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL | libc::EPERM | libc::EACCES) => Refused::Host(refused("attaching to tcx", &error)),
+        Some(libc::ENODEV) => Refused::Gone,
         _ => Refused::Interface(error.to_string()),
     })
 }
@@ -301,35 +509,42 @@ fn rejection(rejected: &bpf::Rejected) -> String {
     last.map_or(words.clone(), |line| format!("{words}; the verifier says: {line}"))
 }
 
-/// How the interfaces hang together.
-fn describe(nodes: &[(String, BorrowedFd<'_>)], found: &[Found]) -> Vec<FlowInterface> {
-    let place = |node: usize, index: u32| {
-        let there = found.iter().find(|other| other.node == node && other.state.index == index)?;
-        Some(FlowPlace { node: nodes[node].0.clone(), interface: there.state.name.clone() })
+/// The interface with that index in a node.
+fn place(nodes: &[CountedNode<'_>], found: &[Found], node: usize, index: u32) -> Option<FlowPlace> {
+    let there = found.iter().find(|other| other.node == node && other.state.index == index)?;
+    Some(FlowPlace { node: nodes[node].0.clone(), interface: there.state.name.clone() })
+}
+
+/// How the interfaces hang together inside their nodes.
+fn masters(nodes: &[CountedNode<'_>], found: &[Found]) -> Vec<FlowInterface> {
+    let master =
+        |one: &Found| place(nodes, found, one.node, one.state.master).filter(|_| one.state.master != 0);
+    let interface = |one: &Found| FlowInterface {
+        node: nodes[one.node].0.clone(),
+        interface: one.state.name.clone(),
+        kind: one.state.kind.clone(),
+        master: master(one).map(|master| master.interface),
+        ..FlowInterface::default()
     };
+    found.iter().map(interface).collect()
+}
+
+/// How the interfaces hang together.
+fn describe(nodes: &[CountedNode<'_>], found: &[Found]) -> Vec<FlowInterface> {
     let numbers: Vec<_> = nodes.iter().map(|(_, namespace)| numbers_in(*namespace, nodes)).collect();
     let other = |one: &Found| {
         let node = match one.state.peer_netns {
             None => one.node,
             Some(number) => numbers[one.node].iter().position(|known| *known == Some(number))?,
         };
-        place(node, one.state.peer).filter(|_| one.state.peer != 0)
+        place(nodes, found, node, one.state.peer).filter(|_| one.state.peer != 0)
     };
-    let interface = |one: &Found| FlowInterface {
-        node: nodes[one.node].0.clone(),
-        interface: one.state.name.clone(),
-        kind: one.state.kind.clone(),
-        master: place(one.node, one.state.master)
-            .map(|master| master.interface)
-            .filter(|_| one.state.master != 0),
-        other: other(one),
-        counts: vec![],
-    };
-    found.iter().map(interface).collect()
+    let interface = |(about, one)| FlowInterface { other: other(one), ..about };
+    masters(nodes, found).into_iter().zip(found).map(interface).collect()
 }
 
 /// The numbers that a namespace has for the nodes' namespaces.
-fn numbers_in(namespace: BorrowedFd<'_>, nodes: &[(String, BorrowedFd<'_>)]) -> Vec<Option<i32>> {
+fn numbers_in(namespace: BorrowedFd<'_>, nodes: &[CountedNode<'_>]) -> Vec<Option<i32>> {
     let ask = || {
         let mut netlink = Netlink::open();
         nodes.iter().map(|(_, other)| netlink.number_of(*other).ok().flatten()).collect()

@@ -24,6 +24,7 @@ pub mod facts;
 pub mod filters;
 pub mod flow;
 pub mod flow_counters;
+mod flow_newcomers;
 pub mod flow_program;
 pub mod flow_watch;
 pub mod foreign;

@@ -147,6 +147,92 @@ fn the_next_flow_is_counted_by_what_the_one_before_left_attached() {
     assert_eq!((programs(&world, "a"), programs(&world, "b")), (0, 0));
 }
 
+/// Waits until the counters know that interface of a node; what they say of it.
+fn known(counters: &FlowCounters, node: &str, name: &str) -> record::FlowInterface {
+    for _ in 0..500 {
+        let interfaces = counters.read().expect("readable").interfaces;
+        let found = interfaces.into_iter().find(|one| one.node == node && one.interface == name);
+        if let Some(found) = found.filter(|found| found.late.is_some()) {
+            return found;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{node}:{name} was not counted within five seconds");
+}
+
+#[test]
+fn interfaces_that_come_later_are_counted_and_known() {
+    let Some(world) = World::bridge() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    let _receiver = world.udp("b", "0.0.0.0", PORT);
+    let Some(counters) = counters(&world, &messages()) else { return };
+    let sender = world.udp("a", "0.0.0.0", 40000);
+    send(&sender, "10.0.0.2", PORT, &message(Flags::DATA, 0, 64), 5);
+    // A bridge, and two links to it.
+    world.run("s", "ip link add br1 type bridge mcast_snooping 0");
+    world.run("s", "ip link set br1 up");
+    for (node, port, address) in [("a", "q1", "10.9.0.1/24"), ("b", "q2", "10.9.0.2/24")] {
+        world.veth((node, "new"), ("s", port));
+        world.run("s", &format!("ip link set {port} master br1"));
+        world.address(node, "new", address);
+    }
+    for (node, name) in [("a", "new"), ("s", "q1"), ("s", "q2"), ("b", "new")] {
+        known(&counters, node, name);
+    }
+    world.introduce("a", ("b", "10.9.0.2"));
+    send(&sender, "10.9.0.2", PORT, &message(Flags::DATA, 0, 64), 70);
+    let old = ["a:eth0 out 5", "s:p1 in 5", "s:p2 out 5", "b:eth0 in 5"];
+    let new = ["a:new out 70", "s:q1 in 70", "s:q2 out 70", "b:new in 70"];
+    assert_eq!(seen(&counters, "forward"), [old, new].concat());
+    let q2 = known(&counters, "s", "q2");
+    assert_eq!(q2.master.as_deref(), Some("br1"), "it was put there after it came");
+    assert_eq!(q2.other.map(|other| other.node), Some("b".into()));
+    let late = q2.late.unwrap();
+    assert!(late.after_ns > 0 && late.sent < 70 && late.received < 70, "{late:?}");
+    // One of the same name goes on where the one before ended.
+    world.run("b", "ip link delete new");
+    world.veth(("b", "new"), ("s", "q2"));
+    world.run("s", "ip link set q2 master br1");
+    world.address("b", "new", "10.9.0.2/24");
+    world.run("a", "ip neigh flush dev new");
+    world.introduce("a", ("b", "10.9.0.2"));
+    send(&sender, "10.9.0.2", PORT, &message(Flags::DATA, 0, 64), 30);
+    let sum = ["a:new out 100", "s:q1 in 100", "s:q2 out 100", "b:new in 100"];
+    let now = seen(&counters, "forward");
+    assert!(now == [old, sum].concat() || known(&counters, "s", "q2").late.unwrap().sent >= 30, "{now:?}");
+    // The next flow is counted there, too, by what is attached already.
+    let next =
+        FlowCounters::start_at(&world.borrowed(), &messages(), counters.into_links()).expect("permitted");
+    send(&sender, "10.9.0.2", PORT, &message(Flags::DATA, 0, 64), 3);
+    assert_eq!(seen(&next, "forward"), ["a:new out 3", "s:q1 in 3", "s:q2 out 3", "b:new in 3"]);
+    assert_eq!(programs(&world, "a"), 2);
+}
+
+/// Nobody waits for the counters: what passed before they were there is no more than they say.
+#[test]
+fn what_passed_before_an_interface_was_counted_is_bounded() {
+    let Some(world) = World::pair() else { return };
+    world.introduce("a", ("b", "10.0.0.2"));
+    for round in 0..5 {
+        let Some(counters) = counters(&world, &messages()) else { return };
+        world.veth(("a", "new"), ("b", "new"));
+        world.address("a", "new", "10.9.0.1/24");
+        world.address("b", "new", "10.9.0.2/24");
+        let _receiver = world.udp("b", "10.9.0.2", PORT);
+        let sender = world.udp("a", "0.0.0.0", 40000);
+        send(&sender, "10.9.0.2", PORT, &message(Flags::DATA, 0, 64), 40);
+        let [a, b] = ["a", "b"].map(|node| known(&counters, node, "new"));
+        let counted =
+            |one: &record::FlowInterface, hook| one.count(hook, "forward").map_or(0, |count| count.frames);
+        let (sent, received) = (counted(&a, Hook::Egress), counted(&b, Hook::Ingress));
+        let (late_a, late_b) = (a.late.unwrap(), b.late.unwrap());
+        assert!(sent <= 40 && 40 - sent <= late_a.sent, "round {round}: {sent} {late_a:?}");
+        assert!(received <= 40 && 40 - received <= late_b.received, "round {round}: {received} {late_b:?}");
+        drop(counters);
+        world.run("a", "ip link delete new");
+    }
+}
+
 #[test]
 fn the_other_end_and_the_bridge_of_every_interface_are_known() {
     let Some(world) = World::bridge() else { return };

@@ -124,6 +124,8 @@ impl<'a> Readings<'a> {
                  on the path that the routes say"
             ));
         }
+        let late = ["forward", "back"].map(|leg| Some(way::late_words(self.input.flow?, leg)));
+        late.into_iter().flatten().flatten().for_each(|note| self.note(note));
         if self.unit.per_buffer > 1 {
             let up_to = self.unit.per_buffer;
             self.note(format!(

@@ -155,9 +155,10 @@ impl Chain {
 
     fn settle_counted(&mut self, book: &mut Readings, row: &'static Row, at: &Visit, section: &Section) {
         let mut gap = self.gap(row, at, Left::exactly(section.left.min(MOST), 0));
-        gap.doubt = 0;
+        // What an interface that came during the test may not have counted.
+        gap.doubt = section.uncounted.min(MOST);
         // What the witness saw of the flow died here although no less left: as much more was made.
-        let excess = gap.left.saturating_sub(gap.entered);
+        let excess = gap.left.saturating_sub(gap.entered).saturating_sub(gap.doubt);
         if excess > 0 {
             gap.made = excess.saturating_add(book.pool.here(row.witness, at, &book.holding(at)));
         }
@@ -181,7 +182,7 @@ impl Chain {
             gap.left = gap.left.saturating_add(gap.open());
         }
         if row.kind == StationKind::Link {
-            gap.doubt = gap.open().min(book.unsettled); // may still wait for a CPU
+            gap.doubt = gap.doubt.max(gap.open().min(book.unsettled)); // may still wait for a CPU
         }
         self.made += gap.made;
         if section.is_off_the_way && !section.is_link {

@@ -13,7 +13,7 @@ use super::book::Readings;
 use super::chain::{Chain, Draft};
 use super::pool::Pool;
 use super::{LedgerInput, Ports, STATIONS, WitnessInput};
-use crate::way::{Identity, Leg, Section};
+use crate::way::{self, Identity, Leg, Section};
 use record::delta::sum;
 use record::drop::{self, Fate};
 use record::flow::{FlowObservation, FlowPlace};
@@ -271,6 +271,7 @@ impl Way<'_> {
         let received =
             received.unwrap_or_else(|| outside(self.receiver.as_ref(), &|section| self.came(section)));
         notes.extend(self.found.iter().filter_map(|(identity, section)| self.passed_by(identity, section)));
+        notes.extend(way::late_words(self.input.flow, self.input.leg));
         FollowLeg {
             leg: self.input.leg.into(),
             from: Some(end_of(&self.origin)),
@@ -279,17 +280,23 @@ impl Way<'_> {
             received,
             links: self.found.iter().filter_map(|(identity, section)| self.link(identity, section)).collect(),
             unexplained: stations.iter().map(|station| station.residual).sum(),
-            uncertainty: self.input.doubt,
+            uncertainty: self.doubt(),
             stations,
             candidates,
             notes,
         }
     }
 
+    /// Frames that may not have been counted everywhere: those that moved at a reading, those that an interface took before it was counted.
+    fn doubt(&self) -> u64 {
+        let late = self.found.iter().map(|(_, section)| section.uncounted).max();
+        self.input.doubt.saturating_add(late.unwrap_or(0))
+    }
+
     /// More came out of a link than was counted into it.
     fn passed_by(&self, identity: &Identity, section: &Section) -> Option<String> {
         let more = section.left.saturating_sub(section.entered);
-        let is_more = section.is_link && *identity != self.origin && more > self.input.doubt;
+        let is_more = section.is_link && *identity != self.origin && more > self.doubt();
         is_more.then(|| {
             let (node, interface) = (&section.hop.node, section.hop.egress.as_deref().unwrap_or("?"));
             format!(
