@@ -182,9 +182,12 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("course", &["programs"]),
             ("side", &["course", "plan"]),
             ("trial", &["notices", "plan", "process", "session"]),
-            ("prove", &["doctor", "notices", "plan", "session"]),
+            ("prove", &["doctor", "notices", "plan", "session", "trial"]),
             ("case", &["notices", "plan", "process", "programs", "prove", "session", "trial"]),
-            ("bench", &["measure", "notices", "plan", "process", "programs", "session", "trial", "watch"]),
+            (
+                "bench",
+                &["measure", "notices", "plan", "process", "programs", "prove", "session", "trial", "watch"],
+            ),
         ],
     ),
     (

@@ -4,9 +4,8 @@ use super::compare::{TrialArgs, told_in_part};
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
-use experiment::prove::{Changed, LabChange, keep, suspects};
+use experiment::prove::{Changed, ChangedArm, LabChange, keep, suspects};
 use experiment::side::Described;
-use experiment::trial::TrialSide;
 use linux::journal::Journals;
 use linux::lab::{Lab, Lifetime};
 use record::trial::{PROOF_SCHEMA, Proof, ProofRecord, Suspect};
@@ -141,21 +140,15 @@ impl Bench<'_> {
         // Refused before anything is measured.
         self.make(changes)?.put_back()?;
         let base = self.make(in_place)?;
-        let mut held = None;
-        let mut enter = |side| match (side, held.take()) {
-            (TrialSide::B, None) => {
-                held = Some(self.make(changes)?);
-                Ok(())
-            }
-            (TrialSide::A, Some(changed)) => Changed::put_back(changed),
-            (_, as_before) => {
-                held = as_before;
-                Ok(())
-            }
-        };
+        let mut arm = ChangedArm::new(&self.journals, self.lab, changes, self.args.allow_link_flap);
         let change = changes.iter().map(|change| change.text.as_str()).collect::<Vec<_>>().join(" ");
         let sides = [self.titled("as it is"), self.titled(&change)];
-        let ended = self.args.trial.measure(&sides, [self.lab, self.lab], &mut enter, self.output)?;
+        let ended = self.args.trial.measure(
+            &sides,
+            [self.lab, self.lab],
+            &mut |side| arm.enter(side),
+            self.output,
+        )?;
         base.put_back()?;
         let (trial, stopped) = told_in_part(ended, self.output)?;
         let (is_better, decision) = decide(&trial);

@@ -62,22 +62,11 @@ fn the_benchmark_of_trials_counts_verdicts() {
     if !is_root() {
         return skip("the benchmark of trials", "needs root");
     }
-    let flags = [
-        "bench",
-        "trial",
-        "--trials",
-        "1",
-        "--pairs",
-        "6",
-        "--milliseconds",
-        "50",
-        "--only",
-        "a shaper",
-        "--json",
-    ];
+    let flags =
+        ["bench", "trial", "--trials", "1", "--pairs", "6", "--milliseconds", "50", "--only", "a ", "--json"];
     let document = json(&run_ok(&flags));
     let results = document["results"].as_array().unwrap();
-    assert_eq!(results.len(), 2);
+    assert_eq!(results.len(), 3, "two of a shaper, and a knob");
     for result in results {
         let of = |verdict: &str| result[verdict].as_u64().unwrap();
         assert_eq!(of("better") + of("worse") + of("same") + of("unknown"), 1, "{result}");

@@ -32,7 +32,8 @@ enum What {
     Switch(switch::SwitchBenchArgs),
     /// Measure what changes of rules cost the frames that go through meanwhile: changes per second, the longest pause, memory by rule.
     Updates(updates::UpdatesArgs),
-    /// Measure how often a trial is right: of two labs that are alike, and of two shapers of which one lets a tenth more through.
+    /// Measure how often a trial is right: of two labs that are alike, of a knob that nothing feels, and of two shapers of which one lets a tenth
+    /// more through.
     Trial(trials::TrialBenchArgs),
     /// Measure pipelines alone, from memory on one core: nanoseconds per frame of compiled code and of the interpreter, by rules and flows.
     Flow(flow::FlowArgs),

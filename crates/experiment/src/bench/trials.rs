@@ -1,7 +1,7 @@
 //! `pathlab bench trial`: how often a trial is right, where the truth is known.
 //!
-//! **What.** Whole trials ([`crate::trial`]), again and again: of two labs that are built alike, where nothing may be found, and of two
-//! shapers of which B's lets a tenth more through, which must be found.
+//! **What.** Whole trials ([`crate::trial`]), again and again: of two labs that are built alike, and of one lab in which B changes a knob that
+//! nothing feels, where nothing may be found; of two shapers of which B's lets a tenth more through, which must be found.
 //!
 //! **Why real ones.** That the arithmetic is right is tested with noise that was made up ([`study::trial`]); whether it holds for the noise of a
 //! machine, with its moments and its drift, only the machine can say.
@@ -10,8 +10,9 @@
 
 use crate::notices::{Notices, down};
 use crate::plan::Plan;
+use crate::prove::{ChangedArm, LabChange};
 use crate::session::Course;
-use crate::trial::{Arm, TrialSetup, carry_out};
+use crate::trial::{Arm, TrialSetup, TrialSide, carry_out};
 use linux::lab::{Lab, Topology};
 use record::trial::{TrialRecord, TrialTest};
 use record::{Problem, Result, RunRecord};
@@ -25,32 +26,46 @@ struct Question {
     topologies: fn() -> [String; 2],
     test: &'static str,
     is_better: bool,
+    /// What B changes in the lab of A; none where each arm has a lab of its own.
+    change: Option<&'static str>,
 }
 
-const QUESTIONS: [Question; 4] = [
+const QUESTIONS: [Question; 5] = [
     Question {
         name: "round trips, alike",
         topologies: || ["bridge", "bridge"].map(builtin),
         test: "tcp-rr",
         is_better: false,
+        change: None,
     },
     Question {
         name: "small datagrams, alike",
         topologies: || ["bridge", "bridge"].map(builtin),
         test: "udp-stream size 64",
         is_better: false,
+        change: None,
     },
     Question {
         name: "a shaper, alike",
         topologies: || [100, 100].map(shaped),
         test: "udp-stream size 1472",
         is_better: false,
+        change: None,
     },
     Question {
         name: "a shaper, a tenth more",
         topologies: || [100, 110].map(shaped),
         test: "udp-stream size 1472",
         is_better: true,
+        change: None,
+    },
+    Question {
+        name: "a knob that nothing feels",
+        topologies: || ["pair", "pair"].map(builtin),
+        test: "tcp-rr",
+        is_better: false,
+        // Hops that a packet may have: there are none on the way.
+        change: Some("b/net.ipv4.ip_default_ttl=65"),
     },
 ];
 
@@ -156,6 +171,8 @@ pub fn run(wanted: &TrialsWanted, notices: &dyn Notices) -> Result<TrialBenchDoc
 fn ask(question: &Question, wanted: &TrialsWanted, notices: &dyn Notices) -> Result<TrialsResult> {
     let [a, b] = (question.topologies)();
     let labs = [lab(&a, "a")?, lab(&b, "b")?];
+    let journals = linux::undo::journals()?;
+    let changes = question.change.map(LabChange::parse).transpose()?.into_iter().collect::<Vec<_>>();
     let text = format!("topology pair\ntest {} duration {}ms\n", question.test, wanted.milliseconds);
     let plan = Plan::parse(&text, "bench trial")?;
     let trials = (0..wanted.trials).map(|number| {
@@ -164,7 +181,10 @@ fn ask(question: &Question, wanted: &TrialsWanted, notices: &dyn Notices) -> Res
             number.into(),
             wanted.trials.into(),
         );
-        once(&labs, &plan, wanted, wanted.seed + u64::from(number), notices)
+        let mut arm = ChangedArm::new(&journals, &labs[0], &changes, false);
+        let sides = [&labs[0], &labs[usize::from(changes.is_empty())]];
+        let seed = wanted.seed + u64::from(number);
+        once(sides, &plan, wanted, (seed, &mut |side| arm.enter(side)), &Quiet(notices))
     });
     let trials: Result<Vec<TrialTest>> = trials.collect();
     labs.into_iter().for_each(|lab| down(lab, notices));
@@ -177,10 +197,10 @@ fn lab(text: &str, side: &str) -> Result<Lab> {
 
 /// One trial, whose records nobody needs.
 fn once(
-    labs: &[Lab; 2],
+    labs: [&Lab; 2],
     plan: &Plan,
     wanted: &TrialsWanted,
-    seed: u64,
+    (seed, enter): (u64, &mut dyn FnMut(TrialSide) -> Result<()>),
     notices: &dyn Notices,
 ) -> Result<TrialTest> {
     let folder = tempfile::tempdir().map_err(|error| {
@@ -191,8 +211,9 @@ fn once(
         Ok(Arm { title: String::new(), course, plan: plan.clone() })
     };
     let rule = StoppingRule::new(wanted.pairs.into(), wanted.same_within);
-    let setup = TrialSetup { rule, figure: None, seed, enter: &mut |_| Ok(()) };
-    let ended = carry_out([arm(&labs[0])?, arm(&labs[1])?], setup, &Quiet(notices))?;
+    let setup = TrialSetup { rule, figure: None, seed, enter };
+    let [a, b] = labs;
+    let ended = carry_out([arm(a)?, arm(b)?], setup, notices)?;
     let TrialRecord { mut tests, .. } = ended.trial;
     ended.stopped.map_or_else(|| Ok(tests.remove(0)), Err)
 }

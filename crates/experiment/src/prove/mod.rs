@@ -8,6 +8,7 @@
 
 pub mod suspects;
 
+use crate::trial::TrialSide;
 use linux::journal::Journals;
 use linux::lab::{Lab, Node};
 use linux::sys::netns;
@@ -73,6 +74,38 @@ impl Changed {
     pub fn put_back(self) -> Result<()> {
         let all: Vec<Result<()>> = self.0.into_iter().rev().map(Held::put_back).collect();
         all.into_iter().collect()
+    }
+}
+
+/// The changes that arm B of a trial has and arm A has not: made before B is measured, put back before A is.
+#[derive(Debug)]
+pub struct ChangedArm<'a> {
+    journals: &'a Journals,
+    lab: &'a Lab,
+    changes: &'a [LabChange],
+    may_flap: bool,
+    held: Option<Changed>,
+}
+
+impl<'a> ChangedArm<'a> {
+    /// Nothing is changed yet.
+    pub fn new(journals: &'a Journals, lab: &'a Lab, changes: &'a [LabChange], may_flap: bool) -> Self {
+        ChangedArm { journals, lab, changes, may_flap, held: None }
+    }
+
+    /// Makes the lab what that arm needs; what it is already stays.
+    ///
+    /// # Errors
+    /// As [`Changed::make`] and [`Changed::put_back`].
+    pub fn enter(&mut self, side: TrialSide) -> Result<()> {
+        match (side, self.held.take()) {
+            (TrialSide::B, None) => {
+                self.held = Some(Changed::make(self.journals, self.lab, self.changes, self.may_flap)?);
+            }
+            (TrialSide::A, Some(changed)) => changed.put_back()?,
+            (_, as_before) => self.held = as_before,
+        }
+        Ok(())
     }
 }
 
