@@ -18,7 +18,8 @@ use record::ledger::WitnessDrop;
 use record::traffic::EndReport;
 use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
 use record::{
-    Delta, FlowObservation, Latency, Ledger, Path, Problem, Rate, Result, TestRecord, TestSpec, Validity,
+    Delta, Finding, FlowObservation, HostFacts, Latency, Ledger, Path, Problem, Rate, Result, TestRecord,
+    TestSpec, Validity,
 };
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -139,6 +140,8 @@ struct Observed<'a> {
     ledger: &'a Option<Ledger>,
     kernel_drops: &'a [WitnessDrop],
     validity: &'a Option<Validity>,
+    hosts: &'a [HostFacts],
+    findings: Vec<Finding>,
 }
 
 impl<'a> From<&'a TestRecord> for Observed<'a> {
@@ -149,6 +152,8 @@ impl<'a> From<&'a TestRecord> for Observed<'a> {
             ledger: &test.ledger,
             kernel_drops: &test.kernel_drops,
             validity: &test.validity,
+            hosts: &test.hosts,
+            findings: study::hosts::differences(test),
         }
     }
 }
@@ -386,7 +391,10 @@ fn ledger(observed: &std::result::Result<TestRecord, String>) -> String {
         Err(why) => return format!("\nno ledger: {}", printable(why)),
     };
     let lines = study::text::ledger(test).unwrap_or_else(|| study::text::way(test));
-    format!("\n{}\n{}", lines.trim_end(), study::text::validity(test).trim_end())
+    let differences = study::hosts::differences(test).into_iter();
+    let differences = differences.map(|one| format!("{}: {}\n", one.claim, one.evidence)).collect::<String>();
+    let differences = printable(differences.trim_end());
+    format!("\n{}\n{}\n{differences}", lines.trim_end(), study::text::validity(test).trim_end())
 }
 
 fn describe(spec: &TestSpec, host: &str) -> String {

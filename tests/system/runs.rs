@@ -313,8 +313,8 @@ fn two_machines_are_played_by_serve_and_test() {
 #[test]
 fn a_test_between_two_hosts_has_a_ledger_where_both_observe() {
     let _turn = beside();
-    if !is_root() || !installed("nft") {
-        return skip("the ledger between two hosts", "it needs root and nft");
+    if !is_root() || !installed("nft") || !installed("ethtool") {
+        return skip("the ledger between two hosts", "it needs root, nft and ethtool");
     }
     let lab = TestLab::up("pair", "hosts");
     let in_node = |node: &str, arguments: &[&str]| {
@@ -340,6 +340,7 @@ fn a_test_between_two_hosts_has_a_ledger_where_both_observe() {
     assert!(said["no_ledger"].as_str().is_some_and(|why| why.contains("serve --observe")), "{said:#}");
     drop(silent);
     let _server = serve(&["--observe"]);
+    lab.must("b", "ethtool -K eth0 tso off");
     lab.must("b", "nft 'table ip t { chain c { type filter hook input priority 0; udp length 72 numgen inc mod 3 0 counter drop; }; }'");
     let mut stranger = command("ip");
     let others = "import socket,time\no=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\nwhile True:\n  o.sendto(b'x'*64,('10.0.0.2',9)); time.sleep(0.0005)";
@@ -361,6 +362,18 @@ fn a_test_between_two_hosts_has_a_ledger_where_both_observe() {
         (&lossy[0]["node"], &lossy[0]["drops"][0]["name"]),
         (&"10.0.0.2".into(), &"filter_input".into())
     );
+    // Both ends say what they are, and in what they differ.
+    let hosts = result["hosts"].as_array().unwrap();
+    assert_eq!(hosts.len(), 2, "{hosts:#?}");
+    assert!(
+        hosts
+            .iter()
+            .all(|host| host["boot_id"] == hosts[0]["boot_id"] && host["interfaces"][0]["driver"] == "veth")
+    );
+    let differs: Vec<&Value> = result["findings"].as_array().unwrap().iter().collect();
+    assert_eq!(differs.len(), 1, "{differs:#?}");
+    let evidence = differs[0]["evidence"].as_str().unwrap();
+    assert!(evidence.contains("tso on at local") && evidence.contains("tso off"), "{evidence}");
     // Strangers go round with the rule, too: what it took of ours is what did not arrive.
     let lost = 3000 - result["receiver"]["unique"].as_u64().unwrap();
     assert_eq!(lossy[0]["drops"][0]["count"], lost, "{ledger:#}");

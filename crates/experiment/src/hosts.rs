@@ -60,6 +60,7 @@ impl<'a> HostsObserver<'a> {
         if is_one_host && near.namespace == far.namespace {
             return Err("both ends are in one network namespace".into());
         }
+        let hosts = vec![near.host.clone(), far.host.clone()];
         let mut seen = study::hosts::joined(near, far, [&spec.from, &spec.to], is_one_host);
         seen.conditions.iter_mut().for_each(|one| one.ends = ends(address));
         let mut test = TestRecord {
@@ -72,6 +73,7 @@ impl<'a> HostsObserver<'a> {
             after: seen.after,
             flow: Some(seen.flow),
             conditions: seen.conditions,
+            hosts,
             ..TestRecord::default()
         };
         let DataPorts { sender, receiver, icmp_id } = &outcome.ports;

@@ -33,4 +33,37 @@ pub struct HostFacts {
     pub cpu_pressure: Option<f64>,
     /// pathlab's version.
     pub pathlab: String,
+    /// Which machine it is, the same at every boot: a number made of `/etc/machine-id`, which itself is confidential (machine-id(5)); empty
+    /// where there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    /// Which boot of it: `/proc/sys/kernel/random/boot_id`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
+    /// Which build of the kernel: `/proc/sys/kernel/version`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kernel_version: String,
+    /// What its user calls it (`PATHLAB_HOST_LABEL`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Interfaces of the namespace that the facts were read in, without the loopback.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<HostInterface>,
+}
+
+/// An interface of a host, and who drives it; empty where the driver does not tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostInterface {
+    /// Its name.
+    pub name: String,
+    /// The driver, e.g. `ixgbe`, `veth`.
+    pub driver: String,
+    /// The driver's version; of those in the kernel mostly the kernel's.
+    pub version: String,
+    /// Version of the firmware.
+    pub firmware: String,
+    /// Where the device is on its bus.
+    pub bus: String,
+    /// Its offloads: `tso on`, `gro off`, …
+    pub offloads: Vec<String>,
 }

@@ -57,7 +57,7 @@ pub use facts::{Fact, Facts, Known, NodeFacts};
 pub use finding::{Finding, Limit, Severity};
 pub use flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace};
 pub use histogram::{Histogram, Latency};
-pub use host::HostFacts;
+pub use host::{HostFacts, HostInterface};
 pub use kind::TrafficKind;
 pub use layers::LayerObservation;
 pub use ledger::{Drop, DropSource, Ledger, NamedCount, Station, StationKind, Witness, WitnessStatus};

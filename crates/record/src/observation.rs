@@ -1,7 +1,7 @@
 //! What one host saw around a test: its counters before and after, the flow where it was counted, and the drops that its kernel told.
 
 use crate::ledger::WitnessDrop;
-use crate::{Conditions, FlowObservation, Snapshot, Witness};
+use crate::{Conditions, FlowObservation, HostFacts, Snapshot, Witness};
 use serde::{Deserialize, Serialize};
 
 /// Everything that one host saw of a test.
@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct HostObservation {
     /// The inode of its own network namespace: on one host two of them tell whether two ends are in the same one.
     pub namespace: u64,
+    /// The machine, and the interfaces of its own namespace; empty from an older pathlab.
+    #[serde(default)]
+    pub host: HostFacts,
     /// Counters before the first message.
     pub before: Snapshot,
     /// Counters after the last one.

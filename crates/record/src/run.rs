@@ -235,6 +235,9 @@ pub struct TestRecord {
     /// The flow itself, as it was counted at every interface; none in records of before it was, and where it cannot be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<FlowObservation>,
+    /// The machines of both ends, the sender's first, where these are two processes that see different interfaces (`pathlab test`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostFacts>,
     /// Offload states of the interfaces on the path, e.g. `a:eth0 tso on, gro off`.
     #[serde(default)]
     pub offloads: Vec<String>,

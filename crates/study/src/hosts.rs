@@ -9,7 +9,10 @@
 use crate::way::is_open;
 use record::flow::Hook;
 use record::validity::Unwatched;
-use record::{Conditions, FlowInterface, FlowObservation, FlowPlace, HostObservation, Snapshot};
+use record::{
+    Conditions, Finding, FlowInterface, FlowObservation, FlowPlace, HostFacts, HostInterface,
+    HostObservation, Severity, Snapshot, TestRecord,
+};
 
 /// The name that a host has for its own namespace.
 pub const OWN: &str = "host";
@@ -42,6 +45,74 @@ pub fn joined(
     near.lost = near.lost.saturating_add(far.lost);
     near.no_witness = near.no_witness.or(far.no_witness);
     near
+}
+
+/// In what the two ends of a test differ although a comparison takes them for alike: kernel, pathlab, CPU, and of the interfaces that the
+/// test used driver, firmware and offloads. Empty where only one end told what it is.
+pub fn differences(test: &TestRecord) -> Vec<Finding> {
+    let [near, far] = &test.hosts[..] else { return vec![] };
+    if far.kernel.is_empty() || near.kernel.is_empty() {
+        return vec![];
+    }
+    let ends = [test.spec.from.as_str(), test.spec.to.as_str()];
+    let host = |what: &'static str, of: fn(&HostFacts) -> &str| (what.to_owned(), [of(near), of(far)]);
+    let mut facts = vec![
+        host("kernel", |host| &host.kernel),
+        host("build of the kernel", |host| &host.kernel_version),
+        host("pathlab", |host| &host.pathlab),
+        host("CPU", |host| &host.cpu_model),
+    ];
+    let both = used_interfaces(test);
+    let of_both = |(ours, theirs): &'_ (&HostInterface, &HostInterface)| -> Vec<(String, [String; 2])> {
+        let what = |of: &str| format!("{of} of {} and {}", ours.name, theirs.name);
+        let texts = |of: fn(&HostInterface) -> &String| [of(ours).clone(), of(theirs).clone()];
+        vec![
+            (what("driver"), texts(|one| &one.driver)),
+            (what("version of the driver"), texts(|one| &one.version)),
+            (what("firmware"), texts(|one| &one.firmware)),
+            (what("offloads"), offloads(ours, theirs)),
+        ]
+    };
+    let of_interfaces: Vec<(String, [String; 2])> = both.iter().flat_map(of_both).collect();
+    facts.extend(
+        of_interfaces.iter().map(|(what, values)| (what.clone(), values.each_ref().map(String::as_str))),
+    );
+    let differs = |(_, values): &(String, [&str; 2])| values[0] != values[1];
+    facts.into_iter().filter(differs).map(|(what, values)| difference(&what, ends, values)).collect()
+}
+
+fn difference(what: &str, ends: [&str; 2], values: [&str; 2]) -> Finding {
+    let value = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+    Finding {
+        severity: Severity::Note,
+        test: String::new(),
+        claim: format!("the two ends differ: {what}"),
+        evidence: format!("{} at {}, {} at {}", value(values[0]), ends[0], value(values[1]), ends[1]),
+        advice:
+            "make both ends equal, or keep it in mind: a comparison of directions or hosts compares this, too"
+                .into(),
+    }
+}
+
+/// The offloads whose state is another one at the other interface.
+fn offloads(ours: &HostInterface, theirs: &HostInterface) -> [String; 2] {
+    let only = |one: &HostInterface, other: &HostInterface| {
+        let differing = one.offloads.iter().filter(|state| !other.offloads.contains(state));
+        differing.cloned().collect::<Vec<_>>().join(", ")
+    };
+    let is_told = !ours.offloads.is_empty() && !theirs.offloads.is_empty();
+    if is_told { [only(ours, theirs), only(theirs, ours)] } else { Default::default() }
+}
+
+/// The interfaces by which most frames left the one end and came to the other, as both hosts describe them.
+fn used_interfaces(test: &TestRecord) -> Option<(&HostInterface, &HostInterface)> {
+    let TestRecord { spec, flow, hosts, .. } = test;
+    let joins = |one: &&FlowInterface| {
+        one.node == spec.from && one.other.as_ref().is_some_and(|other| other.node == spec.to)
+    };
+    let link = flow.as_ref()?.interfaces.iter().find(joins)?;
+    let described = |host: usize, name: &str| hosts.get(host)?.interfaces.iter().find(|one| one.name == name);
+    Some((described(0, &link.interface)?, described(1, &link.other.as_ref()?.interface)?))
 }
 
 fn of_host(why: Option<String>, host: &str) -> Option<String> {
@@ -165,6 +236,55 @@ mod tests {
             }
         }
         seen
+    }
+
+    #[test]
+    fn what_differs_between_the_ends_is_said_once_each() {
+        let interface = |name: &str, firmware: &str, gro: &str| HostInterface {
+            name: name.into(),
+            driver: "ixgbe".into(),
+            firmware: firmware.into(),
+            offloads: vec!["tso on".into(), gro.into()],
+            ..HostInterface::default()
+        };
+        let host = |kernel: &str, interface| HostFacts {
+            kernel: kernel.into(),
+            interfaces: vec![HostInterface { name: "lan".into(), ..HostInterface::default() }, interface],
+            ..HostFacts::default()
+        };
+        let mut test = TestRecord::default();
+        (test.spec.from, test.spec.to) = ("local".into(), "b".into());
+        assert_eq!(differences(&test), []);
+        let link = FlowInterface {
+            node: "local".into(),
+            interface: "eth0".into(),
+            other: Some(FlowPlace { node: "b".into(), interface: "wan".into() }),
+            ..FlowInterface::default()
+        };
+        test.flow = Some(FlowObservation { interfaces: vec![link], ..FlowObservation::default() });
+        test.hosts = vec![
+            host("6.1", interface("eth0", "4.40", "gro on")),
+            host("6.1", interface("wan", "4.40", "gro on")),
+        ];
+        assert_eq!(differences(&test), []);
+        test.hosts[1] = host("6.18", interface("wan", "", "gro off"));
+        let said: Vec<(String, String)> =
+            differences(&test).into_iter().map(|one| (one.claim, one.evidence)).collect();
+        let said: Vec<(&str, &str)> = said
+            .iter()
+            .map(|(claim, evidence)| (claim.trim_start_matches("the two ends differ: "), evidence.as_str()))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                ("kernel", "6.1 at local, 6.18 at b"),
+                ("firmware of eth0 and wan", "4.40 at local, none at b"),
+                ("offloads of eth0 and wan", "gro on at local, gro off at b"),
+            ]
+        );
+        // One that does not tell what it is differs in nothing.
+        test.hosts[1] = HostFacts::default();
+        assert_eq!(differences(&test), []);
     }
 
     /// Whatever the two clocks say, the way goes from the one host to the other, and back.

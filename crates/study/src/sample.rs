@@ -322,6 +322,7 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
         repetition,
         order: repetition,
         place: 0,
+        hosts: vec![],
         spec: TestSpec { kind, size: size as u32, ..TestSpec::default() },
         begun: "2026-01-02T03:04:05Z".into(),
         seconds: 2.0,
@@ -404,6 +405,16 @@ pub fn run(id: &str) -> RunRecord {
         load_average: 0.3,
         cpu_pressure: Some(1.0),
         pathlab: "0.1.0".into(),
+        id: "a1b2c3d4e5f60718".into(),
+        boot_id: "0f7f4b1e-3d0c-4a6f-9a43-1c8ad5a6a7f0".into(),
+        kernel_version: "#1 SMP Debian".into(),
+        label: None,
+        interfaces: vec![HostInterface {
+            name: "eth0".into(),
+            driver: "virtio_net".into(),
+            offloads: vec!["tso on".into(), "gro off".into()],
+            ..HostInterface::default()
+        }],
     };
     let mut run = RunRecord {
         schema: SCHEMA.into(),

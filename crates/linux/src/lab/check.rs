@@ -102,13 +102,7 @@ fn offload_lines(node: &Node, lab: &Lab) -> Vec<String> {
     let line = |spec: &InterfaceSpec| {
         let link = facts.links.iter().find(|link| link.name == spec.name)?;
         let on = facts.offloads.get(&link.index)?;
-        let states = OffloadFeature::ALL[..5].iter().map(|offload| {
-            let more =
-                if matches!(offload, OffloadFeature::Tx | OffloadFeature::Rx) { "-checksum" } else { "" };
-            format!("{}{more} {}", offload.word(), on_or_off(on.get(offload) == Some(&true)))
-        });
-        let states: Vec<String> = states.collect();
-        Some(format!("{} {}", spec.place(), states.join(", ")))
+        Some(format!("{} {}", spec.place(), OffloadFeature::states(on).join(", ")))
     };
     lab.topology().interfaces(node.name()).filter_map(line).collect()
 }

@@ -43,6 +43,16 @@ pub enum OffloadFeature {
 }
 
 impl OffloadFeature {
+    /// The offloads by which frames are cut, merged and checked, each with its state: `tso on`, `gro off`, `tx-checksum on`.
+    pub fn states(on: &BTreeMap<OffloadFeature, bool>) -> Vec<String> {
+        let state = |offload: &OffloadFeature| {
+            let is_checksum = matches!(offload, OffloadFeature::Tx | OffloadFeature::Rx);
+            let (more, on) = (if is_checksum { "-checksum" } else { "" }, on.get(offload) == Some(&true));
+            format!("{}{more} {}", offload.word(), if on { "on" } else { "off" })
+        };
+        OffloadFeature::ALL[..5].iter().map(state).collect()
+    }
+
     /// Every offload, in the order in which they are printed.
     pub const ALL: [OffloadFeature; 7] = [
         OffloadFeature::Tso,

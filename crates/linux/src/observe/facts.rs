@@ -1,9 +1,16 @@
 //! The machine that a run is made on: what a reader needs to trust or repeat a number.
 
 use std::fs;
+use std::net::UdpSocket;
 
 use nix::unistd::{SysconfVar, geteuid, sysconf};
-use record::HostFacts;
+use record::{HostFacts, HostInterface};
+
+use crate::netlink::{LinkState, Netlink, OffloadFeature};
+use crate::sys::packet;
+
+/// Interfaces beyond these are left out: hosts of containers have thousands.
+const MOST_INTERFACES: usize = 64;
 
 /// Settings that shape a path, in the order in which they are written down. Those of a node's own namespace are read
 /// in the namespace of the calling thread.
@@ -58,7 +65,41 @@ pub fn host_facts() -> HostFacts {
             .unwrap_or(0.0),
         cpu_pressure: pressure(&read("/proc/pressure/cpu")),
         pathlab: env!("CARGO_PKG_VERSION").to_owned(),
+        id: host_id(&read("/etc/machine-id")),
+        boot_id: read("/proc/sys/kernel/random/boot_id"),
+        kernel_version: read("/proc/sys/kernel/version"),
+        label: std::env::var("PATHLAB_HOST_LABEL").ok().filter(|label| !label.is_empty()),
+        interfaces: interfaces(),
     }
+}
+
+/// A number that stands for this machine and does not tell its id: FNV-1a of 64 bits, which every version of pathlab computes alike.
+fn host_id(machine_id: &str) -> String {
+    let mixed = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = format!("pathlab {machine_id}").bytes().fold(0xcbf2_9ce4_8422_2325, mixed);
+    if machine_id.is_empty() { String::new() } else { format!("{hash:016x}") }
+}
+
+/// The interfaces of the calling thread's namespace with their drivers and offloads.
+fn interfaces() -> Vec<HostInterface> {
+    let mut netlink = Netlink::open();
+    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
+    let links = netlink.links().unwrap_or_default();
+    let links = links.into_iter().filter(|link| link.name != "lo").take(MOST_INTERFACES);
+    let interface = |link: LinkState| {
+        let about = socket.as_ref().ok().and_then(|socket| packet::driver_info(socket, &link.name).ok());
+        let packet::DriverInfo { driver, version, firmware, bus } = about.unwrap_or_default();
+        let offloads = netlink.offloads(link.index).map(|on| OffloadFeature::states(&on));
+        HostInterface {
+            name: link.name,
+            driver,
+            version,
+            firmware,
+            bus,
+            offloads: offloads.unwrap_or_default(),
+        }
+    };
+    links.map(interface).collect()
 }
 
 /// The name of this host; empty where the kernel tells none.
@@ -117,6 +158,15 @@ mod tests {
         assert_eq!(privilege(true, "         0          0 4294967295"), "root");
         assert_eq!(privilege(true, "         0       1000          1"), "root in a user namespace");
         assert_eq!(privilege(false, "         0          0 4294967295"), "user");
+    }
+
+    #[test]
+    fn a_host_has_one_id_that_does_not_tell_its_own() {
+        assert_eq!(host_id(""), "");
+        let id = host_id("0123456789abcdef0123456789abcdef");
+        assert_eq!(id, host_id("0123456789abcdef0123456789abcdef"));
+        assert_ne!(id, host_id("0123456789abcdef0123456789abcdee"));
+        assert_eq!(id.len(), 16);
     }
 
     #[test]

@@ -18,6 +18,8 @@ use std::ptr::NonNull;
 pub const EVERYTHING: u16 = libc::ETH_P_ALL as u16;
 
 const SIOCETHTOOL: u32 = 0x8946;
+/// `ETHTOOL_GDRVINFO`.
+const GET_DRIVER: u32 = 0x03;
 
 /// What the kernel tells about an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +106,6 @@ pub(super) fn ask(fd: impl AsFd, what: u32, request: &mut libc::ifreq) -> io::Re
 /// # Errors
 /// `ENODEV` when there is no such interface in the namespace of the socket, `EOPNOTSUPP`.
 pub fn driver_counters(fd: impl AsFd, name: &str) -> io::Result<Vec<(String, u64)>> {
-    const DRVINFO: u64 = 0x03;
     const STRINGS: u64 = 0x1b;
     const STATS: u64 = 0x1d;
     /// Where `struct ethtool_drvinfo` has `n_stats`, in bytes; and its size.
@@ -121,7 +122,7 @@ pub fn driver_counters(fd: impl AsFd, name: &str) -> io::Result<Vec<(String, u64
         u64::from_ne_bytes(halves.try_into().expect("eight bytes"))
     };
     let mut about = [0u64; 25];
-    about[0] = first(DRVINFO, 0);
+    about[0] = first(GET_DRIVER.into(), 0);
     ask_about(&fd, name, SIOCETHTOOL, &mut about)?;
     // A driver does not change how many it keeps while its interface is there; more than this none has.
     let count = u32_at(&bytes(&about), COUNT_AT).min(16_384) as usize;
@@ -139,6 +140,38 @@ pub fn driver_counters(fd: impl AsFd, name: &str) -> io::Result<Vec<(String, u64
         String::from_utf8_lossy(&name[..end]).into_owned()
     };
     Ok((0..count).map(|index| (text(index), values[1 + index])).collect())
+}
+
+/// What a driver says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DriverInfo {
+    /// Its name.
+    pub driver: String,
+    /// Its version.
+    pub version: String,
+    /// Version of the device's firmware; empty without one.
+    pub firmware: String,
+    /// Address on the bus; empty without one.
+    pub bus: String,
+}
+
+/// Asks the driver of an interface (`ETHTOOL_GDRVINFO`, `struct ethtool_drvinfo` of linux/ethtool.h).
+///
+/// # Errors
+/// As [`driver_counters`].
+pub fn driver_info(fd: impl AsFd, name: &str) -> io::Result<DriverInfo> {
+    let mut about = [0u64; 25];
+    about[0] =
+        u64::from_ne_bytes([GET_DRIVER.to_ne_bytes(), [0; 4]].concat().try_into().expect("eight bytes"));
+    ask_about(&fd, name, SIOCETHTOOL, &mut about)?;
+    let bytes: Vec<u8> = about.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let text = |field: usize| {
+        let bytes = &bytes[4 + field * 32..][..32];
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        let text = String::from_utf8_lossy(&bytes[..end]).trim().to_owned();
+        if text == "N/A" { String::new() } else { text }
+    };
+    Ok(DriverInfo { driver: text(0), version: text(1), firmware: text(2), bus: text(3) })
 }
 
 /// The same request with words of any number.

@@ -1,7 +1,7 @@
 //! What the host of an end sees around a test: counters of some nodes before and after, the flow at their interfaces, its drops.
 
 use crate::protocol::setup::DataPorts;
-use linux::observe::{ConditionWatch, Flow, FlowLinks, FlowProtocol, FlowWatch, Observer};
+use linux::observe::{ConditionWatch, Flow, FlowLinks, FlowProtocol, FlowWatch, Observer, host_facts};
 use linux::sys::netns;
 use record::kind::Transport;
 use record::{HostObservation, Result, TestSpec};
@@ -30,7 +30,7 @@ impl HostWatch {
         let mut observer = Observer::new(&nodes)?;
         let namespace = nodes.first().and_then(|(_, own)| netns::inode(*own).ok()).unwrap_or(0);
         let before = observer.snapshot(&[])?;
-        let seen = HostObservation { namespace, before, ..HostObservation::default() };
+        let seen = HostObservation { namespace, host: host_facts(), before, ..HostObservation::default() };
         let conditions = ConditionWatch::start(&nodes, processes);
         Ok(HostWatch { observer, watch, conditions, seen })
     }

@@ -240,9 +240,19 @@ fn host_facts(run: &RunRecord) -> Vec<(String, String)> {
         ("load average before", format!("{:.2}", host.load_average)),
         ("CPU pressure before", pressure),
         ("pathlab", host.pathlab.clone()),
+        ("build of the kernel", host.kernel_version.clone()),
+        ("host id", host.id.clone()),
+        ("boot id", host.boot_id.clone()),
+        ("label of the host", host.label.clone().unwrap_or_default()),
     ];
+    let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
+    let interfaces = host.interfaces.iter().map(|one| {
+        let parts = [&one.driver, &one.version, &one.firmware, &one.bus].map(String::as_str);
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        (format!("interface {}", one.name), format!("{}; {}", parts.join(" "), one.offloads.join(", ")))
+    });
     let settings = host.settings.iter().map(|(name, value)| (name.clone(), value.clone()));
-    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(settings).collect()
+    facts.map(|(name, value)| (name.to_owned(), value)).chain(interfaces).chain(settings).collect()
 }
 
 /// Tests of one name in all runs, each with the number of its run.

@@ -37,11 +37,21 @@ pub(super) fn read(folder: &Path, is_card: bool, name: &str, interrupts: &[Inter
     if !is_card {
         return known;
     }
-    known.insert("firmware".into(), Fact::unknown("the firmware's version is not read (ethtool -i tells)"));
+    known.insert("firmware".into(), firmware(name));
     known.insert("ddp.safe_mode".into(), Fact::unknown("the kernel's messages are not read"));
     known.extend(bus(&device));
     known.extend(placement(&device, name, interrupts));
     known
+}
+
+/// Version of the device's firmware, as its driver tells it.
+fn firmware(name: &str) -> Fact {
+    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
+    match socket.and_then(|socket| packet::driver_info(&socket, name)) {
+        Ok(about) if about.firmware.is_empty() => Fact::Text("none".into()),
+        Ok(about) => Fact::Text(about.firmware),
+        Err(error) => Fact::unknown(format!("the driver cannot be asked for its firmware: {error}")),
+    }
 }
 
 /// The device on its bus; of a virtio device the numbers are those of the PCI device above.
