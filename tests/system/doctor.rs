@@ -151,12 +151,14 @@ fn small_socket_buffers_are_named_first_with_the_connection_that_waits() {
     if !installed("iperf3") {
         return skip("doctor of socket buffers", "iperf3 is not installed");
     }
-    for (node, setting, rule, words) in [
-        ("b", "net.ipv4.tcp_rmem", "TCP-01", "the receiver's window held it back"),
-        ("a", "net.ipv4.tcp_wmem", "TCP-02", "its send buffer"),
+    for (node, setting, planted, rule, words) in [
+        ("b", "net.ipv4.tcp_rmem", "4096 8192 16384", "TCP-01", "the receiver's window held it back"),
+        ("a", "net.ipv4.tcp_wmem", "4096 8192 16384", "TCP-02", "its send buffer"),
+        // So small that the kernel counts no waiting for it.
+        ("a", "net.ipv4.tcp_wmem", "4096 4096 4096", "TCP-02", "its send buffer"),
     ] {
         let was = lab.must(node, &format!("sysctl -n {setting}"));
-        lab.must(node, &format!("sysctl -qw {setting}='4096 8192 16384'"));
+        lab.must(node, &format!("sysctl -qw {setting}='{planted}'"));
         let report = streaming(&lab, || examined(&lab, "throughput", "500ms"));
         lab.must(node, &format!("sysctl -qw {setting}='{}'", was.trim()));
         let found = findings(&report);

@@ -453,9 +453,10 @@ pub(crate) fn late_words<'a>(flow: &'a FlowObservation, leg: &'a str) -> impl It
         let (at, late) = (format!("{}:{}", one.node, one.interface), one.late.as_ref()?);
         let seconds = late.after_ns as f64 / 1e9;
         Some(match late.received.saturating_add(late.sent) {
-            0 => format!("{at} came {seconds:.3} s after counting began; no frame crossed it before it was counted"),
+            0 => format!("{at} came while the flow was counted, after {seconds:.3} s, and no frame crossed it before it was counted"),
             most => format!(
-                "{at} came during the test and is counted from {seconds:.3} s on; up to {} of anybody crossed it before, which is its uncertainty",
+                "{at} came while the flow was counted, after {seconds:.3} s; up to {} of anybody crossed it before it was counted, which \
+                 is its uncertainty",
                 many(most, "frame")
             ),
         })

@@ -6,6 +6,9 @@ use super::{Advice, At, DoctorRule};
 /// A limit of TCP's own time counts from this part of the busy time on.
 const LIMITED: f64 = 0.05;
 
+/// A connection that had data on its way for so long was busy.
+const BUSY_US: f64 = 100_000.0;
+
 /// The third word of a setting with three (least, default, most).
 fn most_of(look: &Look<'_>, name: &str) -> Result<f64, Missing> {
     let text = look.text(name)?;
@@ -57,18 +60,47 @@ fn buffer(
     becomes(true, share, evidence, format!("{least} {usual} {}", wanted_window(look, &who, most)?))
 }
 
-/// A connection with a send buffer of that kind that is smaller than rate × round trip: who, the buffer, what it needs.
-fn small(look: &Look<'_>, wanted: impl Fn(f64) -> bool) -> Result<Option<(String, f64, f64)>, Missing> {
+/// A connection whose send buffer is smaller than what it needs.
+struct SmallBuffer {
+    who: String,
+    bytes: f64,
+    need: f64,
+    /// What needs that many bytes.
+    what: &'static str,
+}
+
+/// The value of that connection.
+fn of(places: &[(String, f64)], who: &str) -> Option<f64> {
+    places.iter().find(|(one, _)| one == who).map(|(_, value)| *value)
+}
+
+/// Connections with a send buffer of that kind that is smaller than rate × round trip.
+fn small(look: &Look<'_>, wanted: impl Fn(f64) -> bool) -> Result<Vec<SmallBuffer>, Missing> {
     let (rates, times) = (look.numbers("tcp.delivery_bps")?, look.numbers("tcp.rtt_us")?);
-    let of = |places: &[(String, f64)], who: &str| {
-        places.iter().find(|(one, _)| one == who).map(|(_, value)| *value)
-    };
     let need = |(who, bytes): (String, f64)| {
         let need = of(&rates, &who)? / 8e6 * of(&times, &who)?;
         // Below that a few segments are the whole of it.
-        (need > 65_536.0 && bytes < need && wanted(bytes)).then_some((who, bytes, need))
+        let is_small = need > 65_536.0 && bytes < need && wanted(bytes);
+        is_small.then_some(SmallBuffer { who, bytes, need, what: "rate × round trip is" })
     };
-    Ok(look.numbers("tcp.sndbuf")?.into_iter().find_map(need))
+    Ok(look.numbers("tcp.sndbuf")?.into_iter().filter_map(need).collect())
+}
+
+/// Connections with a send buffer that is at its limit and holds them back: it is smaller than rate × round trip, or, where they were
+/// busy, than what the congestion window lets go.
+fn at_limit(look: &Look<'_>) -> Result<Vec<SmallBuffer>, Missing> {
+    let limit = most_of(look, "sysctl net.ipv4.tcp_wmem")?;
+    let (windows, segments, busy) =
+        (look.numbers("tcp.cwnd")?, look.numbers("tcp.mss")?, look.moves_by("tcp.busy_us")?);
+    let below = |(who, bytes): (String, f64)| {
+        let need = of(&windows, &who)? * of(&segments, &who)?;
+        let is_busy = busy.get(&who).is_some_and(|busy_us| *busy_us >= BUSY_US);
+        let is_small = is_busy && bytes >= limit && bytes < need;
+        is_small.then_some(SmallBuffer { who, bytes, need, what: "the congestion window lets go" })
+    };
+    let mut found = small(look, |bytes| bytes >= limit)?;
+    found.extend(look.numbers("tcp.sndbuf")?.into_iter().filter_map(below));
+    Ok(found)
 }
 
 /// Parts of what a connection sent, by connection.
@@ -108,8 +140,10 @@ pub(super) const RULES: &[DoctorRule] = &[
             "tcp.rtt_us",
             "tcp.sndbuf",
             "tcp.delivery_bps",
+            "tcp.cwnd",
+            "tcp.mss",
         ],
-        condition: "a connection waited over 5 % of its busy time for its send buffer, or that is at its limit and smaller than rate × round trip",
+        condition: "a connection waited over 5 % of its busy time for its send buffer, or that is at its limit and smaller than rate × round trip or than the congestion window",
         meaning: "the send buffer is too small",
         advice: Advice::Knob("sysctl net.ipv4.tcp_wmem", "NEW"),
         effect: "the rate grows to what the path carries; let the application not set SO_SNDBUF",
@@ -119,10 +153,10 @@ pub(super) const RULES: &[DoctorRule] = &[
             let waited =
                 buffer(look, "tcp.sndbuf_limited_us", ("sysctl net.ipv4.tcp_wmem", ""), "its send buffer")?;
             let limit = most_of(look, "sysctl net.ipv4.tcp_wmem")?;
-            let full = small(look, |bytes| bytes >= limit)?;
-            let Some((who, bytes, need)) = full.filter(|_| waited.is_none()) else { return Ok(waited) };
+            let held = at_limit(look)?.into_iter().next().filter(|_| waited.is_none());
+            let Some(SmallBuffer { who, bytes, need, what }) = held else { return Ok(waited) };
             let evidence = format!(
-                "{who}: its send buffer is at the limit, {} bytes; rate × round trip is {}",
+                "{who}: its send buffer is at the limit, {} bytes; {what} {}",
                 count(bytes),
                 count(need)
             );
@@ -152,7 +186,8 @@ pub(super) const RULES: &[DoctorRule] = &[
             let (limit, max) =
                 (most_of(look, "sysctl net.ipv4.tcp_wmem")?, look.number("sysctl net.core.wmem_max")?);
             let changed = look.texts("changed")?;
-            let Some((who, bytes, need)) = small(look, |bytes| bytes < limit)? else { return Ok(None) };
+            let set = small(look, |bytes| bytes < limit)?.into_iter().next();
+            let Some(SmallBuffer { who, bytes, need, .. }) = set else { return Ok(None) };
             let grew = changed.iter().any(|(name, _)| *name == format!("tcp.sndbuf@{who}"));
             let evidence = format!(
                 "{who}: a send buffer of {} bytes, rate × round trip is {}; wmem_max {}",
@@ -257,8 +292,11 @@ pub(super) const RULES: &[DoctorRule] = &[
             "tcp.busy_us",
             "tcp.rwnd_limited_us",
             "tcp.sndbuf_limited_us",
+            "tcp.sndbuf",
+            "tcp.cwnd",
+            "sysctl net.ipv4.tcp_wmem",
         ],
-        condition: "the rate is between half of and twice MSS / RTT × 1.22 / √p, and no window held the connection back",
+        condition: "the rate is between half of and twice MSS / RTT × 1.22 / √p, and neither a window nor a full send buffer held the connection back",
         meaning: "losses are the limit, not windows",
         advice: Advice::Say(
             "find where they are lost (pathlab follow, pathlab drops); smaller bursts (fq), BBR",
@@ -274,14 +312,14 @@ pub(super) const RULES: &[DoctorRule] = &[
                 look.shares("tcp.rwnd_limited_us", "tcp.busy_us")?,
                 look.shares("tcp.sndbuf_limited_us", "tcp.busy_us")?,
             );
+            let full = at_limit(look)?;
             let bound = lost.into_iter().filter(|(_, p)| *p > 0.0).find_map(|(who, p)| {
-                let of = |places: &[(String, f64)]| {
-                    places.iter().find(|(one, _)| *one == who).map(|(_, value)| *value)
-                };
-                let (rate, bound) = (of(&rates)?, of(&sizes)? * 8e6 / of(&times)? * 1.22 / p.sqrt());
-                let held = [&window, &buffer]
+                let (rate, bound) =
+                    (of(&rates, &who)?, of(&sizes, &who)? * 8e6 / of(&times, &who)? * 1.22 / p.sqrt());
+                let waited = [&window, &buffer]
                     .into_iter()
-                    .any(|shares| of(shares).is_some_and(|part| part > LIMITED));
+                    .any(|shares| of(shares, &who).is_some_and(|part| part > LIMITED));
+                let held = waited || full.iter().any(|full| full.who == who);
                 (!held && rate > bound / 2.0 && rate < bound * 2.0).then(|| {
                     format!(
                         "{who}: {:.3} % sent again, {} where that loss allows {}",

@@ -182,10 +182,11 @@ const COUNTERS: [(&str, &str); 10] = [
     ("tcp.data_segs_out", "data_segs_out"),
 ];
 /// Values of a connection: the fact, the field, what one of its units is of the fact's.
-const VALUES: [(&str, &str, f64); 7] = [
+const VALUES: [(&str, &str, f64); 8] = [
     ("tcp.rtt_us", "rtt", 1.0),
     ("tcp.min_rtt_us", "min_rtt", 1.0),
     ("tcp.mss", "snd_mss", 1.0),
+    ("tcp.cwnd", "snd_cwnd", 1.0),
     ("tcp.notsent_bytes", "notsent_bytes", 1.0),
     ("tcp.delivery_bps", "delivery_rate", 8.0),
     ("tcp.rto_ms", "rto", 0.001),
