@@ -453,10 +453,10 @@ pub(crate) fn late_words<'a>(flow: &'a FlowObservation, leg: &'a str) -> impl It
         let (at, late) = (format!("{}:{}", one.node, one.interface), one.late.as_ref()?);
         let seconds = late.after_ns as f64 / 1e9;
         Some(match late.received.saturating_add(late.sent) {
-            0 => format!("{at} came while the flow was counted, after {seconds:.3} s, and no frame crossed it before it was counted"),
+            0 => format!("{at} came while the flow was counted, after {seconds:.3} s; no frame crossed it before it was counted"),
             most => format!(
-                "{at} came while the flow was counted, after {seconds:.3} s; up to {} of anybody crossed it before it was counted, which \
-                 is its uncertainty",
+                "{at} came while the flow was counted, after {seconds:.3} s; up to {} of any flow crossed it before it was counted, which is the \
+                 uncertainty of both sides",
                 many(most, "frame")
             ),
         })

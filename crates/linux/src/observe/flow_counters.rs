@@ -243,9 +243,7 @@ impl Counted {
                     Ok(attached) => drop(self.links.0.insert(key(found), attached)),
                     Err(Refused::Gone) => {}
                     // Of a kind that takes no program.
-                    Err(Refused::Interface(why)) => {
-                        self.missing.push(format!("{name}:{} ({why})", found.state.name))
-                    }
+                    Err(Refused::Interface(why)) => self.miss(format!("{name}:{} ({why})", found.state.name)),
                     Err(Refused::Host(why)) => return Err(why),
                 }
             }
@@ -267,7 +265,9 @@ impl Counted {
             self.attach_all(nodes, &numbered, &mut FlowLinks::default())?;
             self.say_what_passed(nodes, &numbered, &before)
         });
-        self.missing.extend(done.err());
+        if let Err(why) = done {
+            self.miss(why);
+        }
     }
 
     fn number_of(&self, key: (u64, u32)) -> Option<usize> {
@@ -293,7 +293,8 @@ impl Counted {
         }
     }
 
-    /// Numbers for new interfaces: that of one of the same name that is gone, or the next one.
+    /// Numbers for new interfaces: that of one of the same name that is gone, or the next one, or, where there is no room, that of one that went
+    /// without having seen the flow.
     fn number_new<'f>(&mut self, found: &'f [Found], about: &[FlowInterface]) -> Vec<(usize, &'f Found)> {
         let mut numbered = vec![];
         for (found, about) in found.iter().zip(about) {
@@ -302,25 +303,37 @@ impl Counted {
             }
             let names = |about: &FlowInterface| (about.node.clone(), about.interface.clone());
             let same = |known: &CountedInterface| known.key == GONE && names(&known.about) == names(about);
-            let index = self.interfaces.iter().position(same).unwrap_or(self.interfaces.len());
+            let next = || (self.interfaces.len() < self.room).then_some(self.interfaces.len());
+            let index = self.interfaces.iter().position(same).or_else(next).or_else(|| self.unused());
+            let Some(index) = index else {
+                self.miss(format!("interfaces that came when {MOST_LATE} others had come"));
+                break;
+            };
             let mut entry = CountedInterface { key: found.key(), about: about.clone() };
             match self.interfaces.get_mut(index) {
                 Some(gone) => {
-                    entry.about.late = gone.about.late.take();
+                    let earlier = gone.about.late.take();
+                    entry.about.late = earlier.filter(|_| names(&gone.about) == names(about));
                     *gone = entry;
                 }
-                None if index < self.room => self.interfaces.push(entry),
-                None => {
-                    let (node, name) = names(about);
-                    self.missing.push(format!(
-                        "{node}:{name} (more than {MOST_LATE} interfaces came while the flow was counted)"
-                    ));
-                    continue;
-                }
+                None => self.interfaces.push(entry),
             }
             numbered.push((index, found));
         }
         numbered
+    }
+
+    /// The number of an interface that is gone and never saw the flow.
+    fn unused(&self) -> Option<usize> {
+        let is_unused = |index: &usize| self.counts_of(*index).is_ok_and(|counts| counts.is_empty());
+        (0..self.interfaces.len()).filter(|index| self.interfaces[*index].key == GONE).find(is_unused)
+    }
+
+    /// Something is not counted, which is said once.
+    fn miss(&mut self, what: String) {
+        if !self.missing.contains(&what) {
+            self.missing.push(what);
+        }
     }
 
     /// Socket buffers that were counted at these interfaces, in and out.
