@@ -5,7 +5,6 @@
 //! which is not zero.
 
 use std::io;
-use std::net::UdpSocket;
 
 use crate::sys::packet;
 
@@ -14,8 +13,7 @@ use crate::sys::packet;
 /// # Errors
 /// What the kernel says; `EOPNOTSUPP` where the driver keeps no counters of its own.
 pub fn of_xdp(interface: &str) -> io::Result<Vec<(String, u64)>> {
-    // Any socket of the namespace will do for the request.
-    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))?;
+    let socket = packet::any_socket()?;
     let mut found = packet::driver_counters(&socket, interface)?;
     found.retain(|(name, _)| is_of_lost_frames(name));
     Ok(found)

@@ -1,7 +1,6 @@
 //! The machine that a run is made on: what a reader needs to trust or repeat a number.
 
 use std::fs;
-use std::net::UdpSocket;
 
 use nix::unistd::{SysconfVar, geteuid, sysconf};
 use record::{HostFacts, HostInterface};
@@ -83,12 +82,12 @@ fn host_id(machine_id: &str) -> String {
 /// The interfaces of the calling thread's namespace with their drivers and offloads.
 fn interfaces() -> Vec<HostInterface> {
     let mut netlink = Netlink::open();
-    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
+    let socket = packet::any_socket();
     let links = netlink.links().unwrap_or_default();
     let links = links.into_iter().filter(|link| link.name != "lo").take(MOST_INTERFACES);
     let interface = |link: LinkState| {
         let about = socket.as_ref().ok().and_then(|socket| packet::driver_info(socket, &link.name).ok());
-        let packet::DriverInfo { driver, version, firmware, bus } = about.unwrap_or_default();
+        let packet::DriverInfo { driver, version, firmware, bus, .. } = about.unwrap_or_default();
         let offloads = netlink.offloads(link.index).map(|on| OffloadFeature::states(&on));
         HostInterface {
             name: link.name,

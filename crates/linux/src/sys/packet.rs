@@ -10,6 +10,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use nix::sys::socket::{self as nixsock, AddressFamily, MsgFlags, SockFlag, SockType};
 use std::ffi::c_void;
 use std::io;
+use std::net::UdpSocket;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -108,24 +109,16 @@ pub(super) fn ask(fd: impl AsFd, what: u32, request: &mut libc::ifreq) -> io::Re
 pub fn driver_counters(fd: impl AsFd, name: &str) -> io::Result<Vec<(String, u64)>> {
     const STRINGS: u64 = 0x1b;
     const STATS: u64 = 0x1d;
-    /// Where `struct ethtool_drvinfo` has `n_stats`, in bytes; and its size.
-    const COUNT_AT: usize = 180;
     /// The set of names of counters, in the upper half of the first word.
     const OF_STATS: u64 = 1;
     const NAME: usize = 32;
     let bytes = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_ne_bytes()).collect() };
-    let u32_at = |bytes: &[u8], at: usize| {
-        bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |&word| u32::from_ne_bytes(word))
-    };
     let first = |command: u64, second: u64| {
         let halves = [(command as u32).to_ne_bytes(), (second as u32).to_ne_bytes()].concat();
         u64::from_ne_bytes(halves.try_into().expect("eight bytes"))
     };
-    let mut about = [0u64; 25];
-    about[0] = first(GET_DRIVER.into(), 0);
-    ask_about(&fd, name, SIOCETHTOOL, &mut about)?;
     // A driver does not change how many it keeps while its interface is there; more than this none has.
-    let count = u32_at(&bytes(&about), COUNT_AT).min(16_384) as usize;
+    let count = driver_info(&fd, name)?.counters.min(16_384) as usize;
     // Room for as many more, so that the kernel never writes behind the end if it did.
     let mut names = vec![0u64; 2 + 2 * count * NAME / 8];
     names[0] = first(STRINGS, OF_STATS);
@@ -153,6 +146,8 @@ pub struct DriverInfo {
     pub firmware: String,
     /// Address on the bus; empty without one.
     pub bus: String,
+    /// How many counters it keeps under names of its own.
+    pub counters: u32,
 }
 
 /// Asks the driver of an interface (`ETHTOOL_GDRVINFO`, `struct ethtool_drvinfo` of linux/ethtool.h).
@@ -160,18 +155,31 @@ pub struct DriverInfo {
 /// # Errors
 /// As [`driver_counters`].
 pub fn driver_info(fd: impl AsFd, name: &str) -> io::Result<DriverInfo> {
+    /// Where `struct ethtool_drvinfo` has its texts of 32 bytes, and `n_stats`.
+    const TEXTS: usize = 4;
+    const COUNT: usize = 180;
     let mut about = [0u64; 25];
-    about[0] =
-        u64::from_ne_bytes([GET_DRIVER.to_ne_bytes(), [0; 4]].concat().try_into().expect("eight bytes"));
+    let command = GET_DRIVER.to_ne_bytes();
+    about[0] = u64::from_ne_bytes([command, [0; 4]].concat().try_into().expect("eight bytes"));
     ask_about(&fd, name, SIOCETHTOOL, &mut about)?;
     let bytes: Vec<u8> = about.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let text = |field: usize| {
-        let bytes = &bytes[4 + field * 32..][..32];
+        let bytes = &bytes[TEXTS + field * 32..][..32];
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
         let text = String::from_utf8_lossy(&bytes[..end]).trim().to_owned();
         if text == "N/A" { String::new() } else { text }
     };
-    Ok(DriverInfo { driver: text(0), version: text(1), firmware: text(2), bus: text(3) })
+    let counters = u32::from_ne_bytes(bytes[COUNT..][..4].try_into().expect("four bytes"));
+    Ok(DriverInfo { driver: text(0), version: text(1), firmware: text(2), bus: text(3), counters })
+}
+
+/// A socket of the calling thread's namespace, which requests about interfaces are put to.
+///
+/// # Errors
+/// What the kernel says.
+pub fn any_socket() -> io::Result<UdpSocket> {
+    // Without an interface that is up, loopback has no address either.
+    UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))
 }
 
 /// The same request with words of any number.

@@ -1,7 +1,6 @@
 //! Facts of the device behind an interface: its bus, its interrupts, the counters of its driver.
 
 use std::fs;
-use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 
 use record::facts::{Fact, Known};
@@ -46,7 +45,7 @@ pub(super) fn read(folder: &Path, is_card: bool, name: &str, interrupts: &[Inter
 
 /// Version of the device's firmware, as its driver tells it.
 fn firmware(name: &str) -> Fact {
-    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
+    let socket = packet::any_socket();
     match socket.and_then(|socket| packet::driver_info(&socket, name)) {
         Ok(about) if about.firmware.is_empty() => Fact::Text("none".into()),
         Ok(about) => Fact::Text(about.firmware),
@@ -149,7 +148,7 @@ fn placement(device: &Path, name: &str, all: &[InterruptCount]) -> Known {
 }
 
 fn driver_counters(name: &str) -> Known {
-    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
+    let socket = packet::any_socket();
     match socket.and_then(|socket| packet::driver_counters(&socket, name)) {
         Ok(all) => of_counters(&all),
         Err(error) => {

@@ -1,7 +1,6 @@
 //! Facts of an interface: what netlink, ethtool and sysfs keep of it.
 
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 
 use record::facts::{Fact, Known};
@@ -390,7 +389,7 @@ fn bond(folder: &Path, around: &Around<'_>) -> Known {
 
 /// Whether received frames get time stamps of the hardware.
 fn stamps(name: &str) -> Fact {
-    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
+    let socket = packet::any_socket();
     match socket.and_then(|socket| packet::stamp_config(&socket, name)) {
         Ok(config) => Fact::Flag(config.receive != 0),
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Fact::Flag(false),
