@@ -391,10 +391,8 @@ fn ledger(observed: &std::result::Result<TestRecord, String>) -> String {
         Err(why) => return format!("\nno ledger: {}", printable(why)),
     };
     let lines = study::text::ledger(test).unwrap_or_else(|| study::text::way(test));
-    let differences = study::hosts::differences(test).into_iter();
-    let differences = differences.map(|one| format!("{}: {}\n", one.claim, one.evidence)).collect::<String>();
-    let differences = printable(differences.trim_end());
-    format!("\n{}\n{}\n{differences}", lines.trim_end(), study::text::validity(test).trim_end())
+    let validity = study::text::validity(test);
+    format!("\n{}\n{}\n{}", lines.trim_end(), validity.trim_end(), study::text::differences(test))
 }
 
 fn describe(spec: &TestSpec, host: &str) -> String {

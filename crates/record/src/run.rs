@@ -235,7 +235,7 @@ pub struct TestRecord {
     /// The flow itself, as it was counted at every interface; none in records of before it was, and where it cannot be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<FlowObservation>,
-    /// The machines of both ends, the sender's first, where these are two processes that see different interfaces (`pathlab test`).
+    /// The machines of both ends, the sender's first, of a test between two hosts that both observe (`pathlab test`); empty in a run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostFacts>,
     /// Offload states of the interfaces on the path, e.g. `a:eth0 tso on, gro off`.

@@ -78,14 +78,15 @@ pub fn differences(test: &TestRecord) -> Vec<Finding> {
         of_interfaces.iter().map(|(what, values)| (what.clone(), values.each_ref().map(String::as_str))),
     );
     let differs = |(_, values): &(String, [&str; 2])| values[0] != values[1];
-    facts.into_iter().filter(differs).map(|(what, values)| difference(&what, ends, values)).collect()
+    let said = |(what, values): (String, [&str; 2])| difference(&test.name, &what, ends, values);
+    facts.into_iter().filter(differs).map(said).collect()
 }
 
-fn difference(what: &str, ends: [&str; 2], values: [&str; 2]) -> Finding {
+fn difference(test: &str, what: &str, ends: [&str; 2], values: [&str; 2]) -> Finding {
     let value = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
     Finding {
         severity: Severity::Note,
-        test: String::new(),
+        test: test.into(),
         claim: format!("the two ends differ: {what}"),
         evidence: format!("{} at {}, {} at {}", value(values[0]), ends[0], value(values[1]), ends[1]),
         advice:

@@ -125,6 +125,11 @@ pub fn validity(test: &TestRecord) -> String {
     table::folded(&printable(&(head + &of_validity(&[test]))), 2)
 }
 
+/// In what the two ends of a test differ.
+pub fn differences(test: &TestRecord) -> String {
+    findings(&crate::hosts::differences(test), &Paint(false))
+}
+
 /// The ledgers of all tests, in the order of the plan. Repetitions in which nothing happened share a line: that nothing was
 /// lost is a result too.
 fn ledgers(run: &RunRecord, paint: &Paint) -> String {

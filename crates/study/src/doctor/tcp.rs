@@ -70,7 +70,7 @@ struct SmallBuffer {
 }
 
 /// The value of that connection.
-fn of(places: &[(String, f64)], who: &str) -> Option<f64> {
+fn value_of(places: &[(String, f64)], who: &str) -> Option<f64> {
     places.iter().find(|(one, _)| one == who).map(|(_, value)| *value)
 }
 
@@ -78,7 +78,7 @@ fn of(places: &[(String, f64)], who: &str) -> Option<f64> {
 fn small(look: &Look<'_>, wanted: impl Fn(f64) -> bool) -> Result<Vec<SmallBuffer>, Missing> {
     let (rates, times) = (look.numbers("tcp.delivery_bps")?, look.numbers("tcp.rtt_us")?);
     let need = |(who, bytes): (String, f64)| {
-        let need = of(&rates, &who)? / 8e6 * of(&times, &who)?;
+        let need = value_of(&rates, &who)? / 8e6 * value_of(&times, &who)?;
         // Below that a few segments are the whole of it.
         let is_small = need > 65_536.0 && bytes < need && wanted(bytes);
         is_small.then_some(SmallBuffer { who, bytes, need, what: "rate × round trip is" })
@@ -93,7 +93,7 @@ fn at_limit(look: &Look<'_>) -> Result<Vec<SmallBuffer>, Missing> {
     let (windows, segments, busy) =
         (look.numbers("tcp.cwnd")?, look.numbers("tcp.mss")?, look.moves_by("tcp.busy_us")?);
     let below = |(who, bytes): (String, f64)| {
-        let need = of(&windows, &who)? * of(&segments, &who)?;
+        let need = value_of(&windows, &who)? * value_of(&segments, &who)?;
         let is_busy = busy.get(&who).is_some_and(|busy_us| *busy_us >= BUSY_US);
         let is_small = is_busy && bytes >= limit && bytes < need;
         is_small.then_some(SmallBuffer { who, bytes, need, what: "the congestion window lets go" })
@@ -314,11 +314,13 @@ pub(super) const RULES: &[DoctorRule] = &[
             );
             let full = at_limit(look)?;
             let bound = lost.into_iter().filter(|(_, p)| *p > 0.0).find_map(|(who, p)| {
-                let (rate, bound) =
-                    (of(&rates, &who)?, of(&sizes, &who)? * 8e6 / of(&times, &who)? * 1.22 / p.sqrt());
+                let (rate, bound) = (
+                    value_of(&rates, &who)?,
+                    value_of(&sizes, &who)? * 8e6 / value_of(&times, &who)? * 1.22 / p.sqrt(),
+                );
                 let waited = [&window, &buffer]
                     .into_iter()
-                    .any(|shares| of(shares, &who).is_some_and(|part| part > LIMITED));
+                    .any(|shares| value_of(shares, &who).is_some_and(|part| part > LIMITED));
                 let held = waited || full.iter().any(|full| full.who == who);
                 (!held && rate > bound / 2.0 && rate < bound * 2.0).then(|| {
                     format!(
