@@ -1,8 +1,9 @@
 //! `pathlab prove`: a planted slow path is found to be slow, its cure is kept, and what does not help is put back.
 
-use crate::alone;
-use crate::support::{TestLab, installed, is_root, run, skip};
+use crate::support::{TestLab, installed, is_root, pathlab, run, run_ok, skip, start};
+use crate::{alone, beside};
 use serde_json::Value;
+use std::time::Duration;
 
 /// What an independent tool says of a node.
 fn inside(lab: &TestLab, node: &str, line: &str) -> String {
@@ -99,4 +100,33 @@ fn what_the_doctor_advises_is_tried_and_kept_and_undone() {
         crate::support::run_ok(&["tune", "undo", "--all"]);
         assert_eq!(inside(&lab, node, state), planted, "it is undone");
     }
+}
+
+/// Whatever arm is being measured, and whether a knob is being set or put back: the next command leaves the lab as it was.
+#[test]
+fn a_proof_that_is_killed_leaves_the_lab_as_it_was() {
+    const KILLS: u32 = 12;
+    let _turn = beside();
+    if !is_root() || !installed("sysctl") {
+        return skip("proofs that are killed", "needs root and sysctl");
+    }
+    let lab = TestLab::up("pair", "killed");
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("one.plan");
+    std::fs::write(&plan, "topology pair\ntest udp-rr duration 50ms\n").unwrap();
+    let (plan, records) = (plan.display().to_string(), folder.path().join("runs").display().to_string());
+    let ttl = || inside(&lab, "b", "sysctl -n net.ipv4.ip_default_ttl");
+    let before = ttl();
+    let mut changed = 0;
+    for moment in 0..KILLS {
+        let flags = ["b/net.ipv4.ip_default_ttl=65", "--lab", &lab.name, "--plan", &plan, "--dir", &records];
+        let mut proof = start(pathlab(&[&["prove"], &flags[..]].concat()));
+        std::thread::sleep(Duration::from_millis(200 + 130 * u64::from(moment)));
+        proof.kill().unwrap();
+        proof.wait().unwrap();
+        changed += u32::from(ttl() != before);
+        run_ok(&["undo"]);
+        assert_eq!(ttl(), before, "killed at moment {moment}");
+    }
+    assert!(changed > 0, "no kill found the knob changed");
 }
