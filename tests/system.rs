@@ -58,6 +58,8 @@ mod report;
 mod routing;
 #[path = "system/runs.rs"]
 mod runs;
+#[path = "system/search.rs"]
+mod search;
 #[path = "system/send.rs"]
 mod send;
 #[path = "system/senders.rs"]

@@ -144,7 +144,6 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("tcp", &["namespaces"]),
             ("follow", &["namespaces"]),
             ("llstat", &["namespaces"]),
-            ("tune", &["namespaces"]),
             ("facts", &["namespaces"]),
             ("doctor", &["facts"]),
             ("watch", &["namespaces"]),
@@ -159,6 +158,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("run", &["test"]),
             ("compare", &["test"]),
             ("prove", &["compare", "run"]),
+            ("tune", &["doctor", "namespaces", "prove"]),
         ],
     ),
     (

@@ -30,7 +30,7 @@ pub struct CompareArgs {
 }
 
 /// Flags of every command that makes a trial.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct TrialArgs {
     /// The plan with the tests, for a side that is no plan; without one, the default plan.
     #[arg(long, value_name = "FILE")]
@@ -46,10 +46,10 @@ pub struct TrialArgs {
     pairs: u16,
     /// Differences of less than this are none.
     #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = share)]
-    same_within: f64,
+    pub same_within: f64,
     #[arg(long, value_name = "NAME", value_parser = figure,
         help = format!("The figure that is compared [default: the one that each test is for]: {}", names()))]
-    figure: Option<&'static Figure>,
+    pub figure: Option<&'static Figure>,
     /// Seed of the order within the pairs (printed and recorded).
     #[arg(long)]
     seed: Option<u64>,
@@ -133,10 +133,21 @@ impl TrialArgs {
         Ok(side)
     }
 
+    /// The same flags with at most so many pairs, and this seed.
+    #[must_use]
+    pub fn at_most(&self, pairs: usize, seed: u64) -> TrialArgs {
+        let pairs = self.pairs.min(u16::try_from(pairs).unwrap_or(u16::MAX));
+        TrialArgs { pairs, seed: Some(seed), ..self.clone() }
+    }
+
+    /// The seed that was given, or one of the clock's.
+    pub fn chosen_seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000)
+    }
+
     fn setup<'a>(&self, enter: &'a mut dyn FnMut(trial::TrialSide) -> Result<()>) -> TrialSetup<'a> {
-        let seed = self.seed.unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000);
         let rule = StoppingRule::new(usize::from(self.pairs), self.same_within);
-        TrialSetup { rule, figure: self.figure, seed, enter }
+        TrialSetup { rule, figure: self.figure, seed: self.chosen_seed(), enter }
     }
 
     /// Measures two sides, each in its lab.

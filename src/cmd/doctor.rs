@@ -32,7 +32,7 @@ pub struct DoctorArgs {
 
 /// Words of goals.
 #[derive(Clone, Copy, ValueEnum)]
-enum GoalWord {
+pub enum GoalWord {
     /// Many bits per second.
     Throughput,
     /// Short times.

@@ -8,6 +8,7 @@ use experiment::prove::{Changed, ChangedArm, LabChange, keep, suspects};
 use experiment::side::Described;
 use linux::journal::Journals;
 use linux::lab::{Lab, Lifetime};
+use record::knob::KnobChange;
 use record::trial::{PROOF_SCHEMA, Proof, ProofRecord, Suspect};
 use record::{Problem, Result};
 use study::trial::decision::decide;
@@ -19,55 +20,80 @@ pub struct ProveArgs {
     /// itself, on top of those that were found better before it; then all of these together.
     #[arg(required_unless_present = "doctor", value_name = "CHANGE")]
     changes: Vec<String>,
-    /// The lab that is up and whose knobs are changed; without one, the plan's topology is built, and nothing outlives it.
-    #[arg(long, value_name = "NAME")]
-    lab: Option<String>,
     /// Ask the doctor while the tests run, and try each knob that it would turn, the largest estimated loss first.
     #[arg(long)]
     doctor: bool,
+    #[command(flatten)]
+    proof: ProofArgs,
+}
+
+/// Flags of every command that proves changes.
+#[derive(Args, Clone)]
+pub struct ProofArgs {
+    /// The lab that is up and whose knobs are changed; without one, the plan's topology is built, and nothing outlives it.
+    #[arg(long, value_name = "NAME")]
+    pub lab: Option<String>,
     /// Put everything back, whatever was shown.
     #[arg(long)]
-    no_keep: bool,
+    pub no_keep: bool,
     /// Allow changes that may take a link down for a moment.
     #[arg(long)]
-    allow_link_flap: bool,
+    pub allow_link_flap: bool,
     #[command(flatten)]
-    trial: TrialArgs,
+    pub trial: TrialArgs,
 }
 
 /// What every trial of a proof shares.
-struct Bench<'a> {
-    args: &'a ProveArgs,
-    journals: Journals,
-    lab: &'a Lab,
-    side: Described,
-    output: &'a Output,
+pub struct Proving<'a> {
+    /// The flags.
+    pub args: &'a ProofArgs,
+    /// Where undos are kept.
+    pub journals: &'a Journals,
+    /// Whose knobs are changed.
+    pub lab: &'a Lab,
+    /// What is measured.
+    pub side: Described,
+    /// Where it is told.
+    pub output: &'a Output,
 }
 
 /// Runs the command.
 pub fn run(args: ProveArgs, output: &Output) -> Result<()> {
     let changes: Vec<LabChange> =
         args.changes.iter().map(|text| LabChange::parse(text)).collect::<Result<_>>()?;
-    let side = args.trial.side_of_plan()?;
-    let lab = lab(&args, &side)?;
-    let proved = prove(&args, &lab, side, &changes, output);
-    if args.lab.is_none() {
-        experiment::down(lab, output);
-    }
-    let (record, stopped) = proved?;
+    let side = args.proof.trial.side_of_plan()?;
+    let (record, stopped) = args.proof.in_lab(side, output, |proving| prove(&args, proving, &changes))?;
     output.result(&record, study::trial::text::proofs)?;
     stopped.map_or(Ok(()), Err)?;
     shown(&record)
 }
 
-fn lab(args: &ProveArgs, side: &Described) -> Result<Lab> {
-    match &args.lab {
-        Some(name) => super::run::claim(name),
-        None => {
-            linux::lab::enter_user_namespace()?;
-            experiment::interruptible()?;
-            let name = format!("run-{}", std::process::id());
-            experiment::programs::up(&side.topology, &name, Lifetime::Ephemeral)
+impl ProofArgs {
+    /// Does something in the lab that is up, or in one that is built for it.
+    pub fn in_lab<T>(
+        &self,
+        side: Described,
+        output: &Output,
+        work: impl FnOnce(&Proving<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let lab = self.claim(&side)?;
+        let done = linux::undo::journals()
+            .and_then(|journals| work(&Proving { args: self, journals: &journals, lab: &lab, side, output }));
+        if self.lab.is_none() {
+            experiment::down(lab, output);
+        }
+        done
+    }
+
+    fn claim(&self, side: &Described) -> Result<Lab> {
+        match &self.lab {
+            Some(name) => super::run::claim(name),
+            None => {
+                linux::lab::enter_user_namespace()?;
+                experiment::interruptible()?;
+                let name = format!("run-{}", std::process::id());
+                experiment::programs::up(&side.topology, &name, Lifetime::Ephemeral)
+            }
         }
     }
 }
@@ -84,22 +110,19 @@ fn shown(record: &ProofRecord) -> Result<()> {
 
 fn prove(
     args: &ProveArgs,
-    lab: &Lab,
-    side: Described,
+    proving: &Proving<'_>,
     changes: &[LabChange],
-    output: &Output,
 ) -> Result<(ProofRecord, Option<Problem>)> {
-    let bench = Bench { args, journals: linux::undo::journals()?, lab, side, output };
-    let name = args.lab.clone().unwrap_or_default();
+    let name = args.proof.lab.clone().unwrap_or_default();
     let mut record = ProofRecord { schema: PROOF_SCHEMA.into(), lab: name, ..ProofRecord::default() };
     if args.doctor {
-        record.suspects = bench.suspects()?;
+        record.suspects = proving.suspects()?;
     }
     let advised = record.suspects.iter().filter(|suspect| suspect.left_out.is_none());
     let advised = advised.map(|suspect| LabChange::parse(&suspect.change)).collect::<Result<Vec<_>>>()?;
     let mut better: Vec<LabChange> = vec![];
     for change in changes.iter().chain(&advised) {
-        let (proof, stopped) = bench.proof(&better, std::slice::from_ref(change))?;
+        let (proof, stopped) = proving.proof(&better, std::slice::from_ref(change))?;
         better.extend(proof.is_better.then(|| change.clone()));
         record.proofs.push(proof);
         if stopped.is_some() {
@@ -108,17 +131,16 @@ fn prove(
     }
     let mut stopped = None;
     if better.len() > 1 {
-        let (together, ended) = bench.proof(&[], &better)?;
+        let (together, ended) = proving.proof(&[], &better)?;
         (record.together, stopped) = (Some(together), ended);
     }
-    let is_shown = record.together.as_ref().is_none_or(|together| together.is_better);
-    if is_shown && stopped.is_none() && args.lab.is_some() && !args.no_keep {
-        record.kept = keep(&bench.journals, lab, &better, args.allow_link_flap)?;
+    if record.together.as_ref().is_none_or(|together| together.is_better) && stopped.is_none() {
+        record.kept = proving.keep(&better)?;
     }
     Ok((record, stopped))
 }
 
-impl Bench<'_> {
+impl Proving<'_> {
     /// What the doctor would turn, looked at while the tests run once.
     fn suspects(&self) -> Result<Vec<Suspect>> {
         let side = self.titled("asking the doctor");
@@ -131,16 +153,24 @@ impl Bench<'_> {
         found
     }
 
+    /// Makes what was shown to be better stay in a lab that is up, unless nothing is to stay.
+    pub fn keep(&self, better: &[LabChange]) -> Result<Vec<KnobChange>> {
+        match self.args.lab.is_some() && !self.args.no_keep {
+            true => keep(self.journals, self.lab, better, self.args.allow_link_flap),
+            false => Ok(vec![]),
+        }
+    }
+
     fn make(&self, changes: &[LabChange]) -> Result<Changed> {
-        Changed::make(&self.journals, self.lab, changes, self.args.allow_link_flap)
+        Changed::make(self.journals, self.lab, changes, self.args.allow_link_flap)
     }
 
     /// One trial: A with what is `in_place`, B with the changes on top.
-    fn proof(&self, in_place: &[LabChange], changes: &[LabChange]) -> Result<(Proof, Option<Problem>)> {
+    pub fn proof(&self, in_place: &[LabChange], changes: &[LabChange]) -> Result<(Proof, Option<Problem>)> {
         // Refused before anything is measured.
         self.make(changes)?.put_back()?;
         let base = self.make(in_place)?;
-        let mut arm = ChangedArm::new(&self.journals, self.lab, changes, self.args.allow_link_flap);
+        let mut arm = ChangedArm::new(self.journals, self.lab, changes, self.args.allow_link_flap);
         let change = changes.iter().map(|change| change.text.as_str()).collect::<Vec<_>>().join(" ");
         let sides = [self.titled("as it is"), self.titled(&change)];
         let ended = self.args.trial.measure(
@@ -155,7 +185,8 @@ impl Bench<'_> {
         Ok((Proof { change, trial, is_better, decision }, stopped))
     }
 
-    fn titled(&self, title: &str) -> Described {
+    /// What is measured, under this title.
+    pub fn titled(&self, title: &str) -> Described {
         Described { title: title.into(), ..self.side.clone() }
     }
 }

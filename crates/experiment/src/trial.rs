@@ -121,6 +121,18 @@ fn tests_of(arms: &[Arm<'_>; 2], figure: Option<&'static Figure>) -> Result<Vec<
     a.iter().zip(b).map(|(a, b)| compared(a, b, figure.unwrap_or_else(|| usual(&a.spec)))).collect()
 }
 
+/// The figure of each test of a plan: this one, or that which each is for.
+///
+/// # Errors
+/// Input: a test has no such figure.
+pub fn figures_of(plan: &Plan, figure: Option<&'static Figure>) -> Result<Vec<&'static Figure>> {
+    let of = |test: &Planned| {
+        let figure = figure.unwrap_or_else(|| usual(&test.spec));
+        compared(test, test, figure).map(|_| figure)
+    };
+    plan.tests.iter().map(of).collect()
+}
+
 /// A test of A and the one of B that it is compared with.
 fn compared(a: &Planned, b: &Planned, figure: &Figure) -> Result<TrialTest> {
     if let Some(test) = [a, b].into_iter().find(|test| !(figure.fits)(test.spec.kind)) {
@@ -219,7 +231,7 @@ fn measure_arm(
 }
 
 /// The figure of a test that was measured and is valid.
-fn figure_of(measured: Option<&TestRecord>, name: &str) -> Option<f64> {
+pub(crate) fn figure_of(measured: Option<&TestRecord>, name: &str) -> Option<f64> {
     let valid = measured.filter(|test| test.invalid.is_empty());
     valid.zip(study::trial::figures::named(name)).and_then(|(test, figure)| (figure.of)(test))
 }

@@ -38,6 +38,7 @@ pub mod path;
 pub mod port;
 pub mod problem;
 pub mod run;
+pub mod search;
 pub mod send;
 pub mod snapshot;
 pub mod spec;

@@ -4,6 +4,7 @@
 //! user and not to a namespace, so `undo` and `diff` without a file look into none.
 
 mod profile;
+mod search;
 mod words;
 
 use super::namespaces;
@@ -74,6 +75,8 @@ enum TuneCommand {
         #[command(flatten)]
         target: Target,
     },
+    /// Try combinations of knobs in a lab within a time, prove the best, and keep it when it is better.
+    Search(search::SearchArgs),
     /// Set what a profile says and is not so yet; 'tune undo' puts it back.
     Apply {
         /// A profile of 'tune save'.
@@ -123,6 +126,7 @@ pub fn run(args: TuneArgs, output: &Output) -> Result<()> {
         TuneCommand::Save { interface, output: file, target } => {
             profile::save(interface.as_deref(), &file, &target, output)
         }
+        TuneCommand::Search(args) => search::run(args, output),
         TuneCommand::Apply { file, allow_link_flap, target } => {
             profile::apply(&file, allow_link_flap, &target, output)
         }

@@ -6,7 +6,9 @@
 //! **Price.** Both arms of a trial are the same lab, so every measurement of the other arm changes the knobs first. What a change leaves in its
 //! wake (a link that comes up, a cache that is cold) is part of what it costs.
 
+pub mod search;
 pub mod suspects;
+pub mod usual;
 
 use crate::trial::TrialSide;
 use linux::journal::Journals;

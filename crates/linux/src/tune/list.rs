@@ -144,11 +144,13 @@ fn interrupt(part: &str) -> Result<String> {
     }
 }
 
+const CONGESTION_CONTROL: &str = "sysctl net.ipv4.tcp_congestion_control";
+
 /// Why a knob could not be read, in one sentence.
 pub(super) fn told(name: &str, interface: Option<&str>, refusal: &Refusal) -> Problem {
-    let of = interface.map(|name| format!("{name} ")).unwrap_or_default();
+    let none = interface.map_or("there is no".into(), |interface| format!("{interface} has no"));
     match refusal.errno {
-        Some(libc::EOPNOTSUPP | libc::ENOENT) => Problem::input(format!("{of}has no {name} here: {refusal}")),
+        Some(libc::EOPNOTSUPP | libc::ENOENT) => Problem::input(format!("{none} {name} here: {refusal}")),
         _ => not_set(name, interface, refusal),
     }
 }
@@ -158,6 +160,9 @@ pub(super) fn not_set(name: &str, interface: Option<&str>, refusal: &Refusal) ->
     let of = interface.map(|name| format!("{name} ")).unwrap_or_default();
     let refused = || Problem::input(format!("{of}{name} cannot be set: {refusal}"));
     match refusal.errno {
+        // tcp_set_default_congestion_control() in net/ipv4/tcp_cong.c
+        Some(libc::EPERM) if name == CONGESTION_CONTROL => Problem::host(format!("{name} may not be changed so"))
+            .help("run as root; another namespace than the first takes only what net.ipv4.tcp_allowed_congestion_control lists there"),
         Some(libc::EPERM | libc::EACCES) => Problem::host(format!("{of}{name} may not be changed or read"))
             .help("it needs CAP_NET_ADMIN (run as root)"),
         Some(libc::EBUSY) => refused().help("some drivers take it only while the interface is down"),

@@ -68,7 +68,7 @@ impl Goal {
     }
 
     /// Whether a rule is about it.
-    fn is_of(self, goals: &str) -> bool {
+    pub fn is_of(self, goals: &str) -> bool {
         goals.contains(self.row().0)
     }
 }

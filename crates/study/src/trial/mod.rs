@@ -16,6 +16,7 @@ pub mod decision;
 pub mod expected;
 pub mod figures;
 pub mod ranks;
+pub mod search;
 pub mod text;
 
 use crate::stats::{CONFIDENCE, Estimate};

@@ -4,6 +4,8 @@ use super::figures;
 use crate::stats::median;
 use crate::table::{Column, Table};
 use crate::text::printable;
+use record::knob::KnobChange;
+use record::search::{LeftOut, SearchRecord, TriedSetting};
 use record::trial::{Effect, Proof, ProofRecord, Suspect, TrialRecord, TrialTest, TrialVerdict};
 use record::unit::many;
 
@@ -91,21 +93,77 @@ pub fn trial(trial: &TrialRecord) -> String {
     printable(&text)
 }
 
+/// So many settings of a search are printed.
+const SHOWN: usize = 10;
+
+const SETTINGS: [Column<TriedSetting>; 4] = [
+    ("setting", |one| if one.changes.is_empty() { "as it is".into() } else { one.changes.join(" ") }),
+    ("better", |one| one.better.map_or("–".into(), |better| format!("{better:.3}"))),
+    ("measured", |one| one.measured.to_string()),
+    ("left in round", |one| one.left_in.map_or("–".into(), |round| round.to_string())),
+];
+
+/// A search, as `pathlab tune search` prints it.
+pub fn search(record: &SearchRecord) -> String {
+    let (measured, possible) = (record.settings.len(), many(record.possible, "setting"));
+    let (spent, budget) = (seconds(record.spent_ms), seconds(record.budget_ms));
+    let mut text =
+        format!("{measured} of {possible} measured; {spent} of {budget} s; seed {}\n", record.seed);
+    text += &left_out(&record.left_out);
+    text.push('\n');
+    text += &Table::of(1, &SETTINGS, &record.settings[..measured.min(SHOWN)]).text();
+    if measured > SHOWN {
+        text += &format!("and {} more, in the JSON and in the record\n", measured - SHOWN);
+    }
+    for change in &record.unneeded {
+        text += &format!("\nThe best is no worse without {change}.\n");
+    }
+    if !record.is_minimal {
+        text += "\nNo time was left to see whether each change of the best is needed.\n";
+    }
+    let proven = match &record.proof {
+        None => "nothing seemed better than the lab as it is\n".into(),
+        Some(one) => proof(one),
+    };
+    [printable(&text), proven, printable(&kept(&record.kept))].join("\n")
+}
+
+/// What was not tried, once for each reason.
+fn left_out(all: &[LeftOut]) -> String {
+    let mut reasons: Vec<&str> = vec![];
+    all.iter().for_each(|one| reasons.extend((!reasons.contains(&&*one.why)).then_some(&*one.why)));
+    let line = |why: &str| {
+        let changes: Vec<&str> =
+            all.iter().filter(|one| one.why == why).map(|one| one.change.as_str()).collect();
+        format!("not tried ({why}): {}\n", changes.join(", "))
+    };
+    reasons.into_iter().map(line).collect()
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{:.0}", ms as f64 / 1000.0)
+}
+
 /// Changes that were tried, as `pathlab prove` prints them.
 pub fn proofs(record: &ProofRecord) -> String {
     let advised: String = record.suspects.iter().map(suspect).collect();
     let mut parts: Vec<String> = (!advised.is_empty()).then(|| printable(&advised)).into_iter().collect();
     parts.extend(record.proofs.iter().map(proof));
     parts.extend(record.together.iter().map(proof));
-    let kept = record.kept.iter().map(|knob| {
+    parts.push(printable(&kept(&record.kept)));
+    parts.join("\n")
+}
+
+/// What stays, and how to undo it.
+fn kept(changes: &[KnobChange]) -> String {
+    let kept = changes.iter().map(|knob| {
         let place = [knob.namespace.as_deref(), knob.interface.as_deref()];
         let place: Vec<&str> = place.into_iter().flatten().collect();
         format!("kept: {} {} is {} (was {})\n", place.join(" "), knob.name, knob.set, knob.was)
     });
     let mut kept: String = kept.collect();
     kept += if kept.is_empty() { "nothing was kept\n" } else { "'pathlab tune undo' puts back what was\n" };
-    parts.push(printable(&kept));
-    parts.join("\n")
+    kept
 }
 
 /// What the doctor advised, and whether it is tried.
@@ -154,6 +212,38 @@ mod tests {
             "{words}"
         );
         assert!(verdict(&test(None, 1.0), 0.02).contains("before there was a verdict"));
+    }
+
+    #[test]
+    fn a_search_is_a_table_of_settings_and_what_came_of_the_best() {
+        let setting = |n: u64| TriedSetting {
+            changes: (0..n).map(|k| format!("a/eth0:knob{k}=1")).collect(),
+            measured: 3,
+            better: (n > 0).then_some(1.5),
+            left_in: (n > 1).then_some(2),
+        };
+        let out = |change: &str| LeftOut { change: change.into(), why: "it is so already".into() };
+        let record = SearchRecord {
+            possible: 96,
+            left_out: vec![out("a/x=1"), LeftOut { change: "a/y=1".into(), why: "no".into() }, out("a/z=1")],
+            settings: (0..12).map(setting).collect(),
+            unneeded: vec!["a/eth0:knob7=1".into()],
+            ..SearchRecord::default()
+        };
+        let text = search(&record);
+        for part in [
+            "12 of 96 settings measured",
+            "not tried (it is so already): a/x=1, a/z=1\nnot tried (no): a/y=1\n",
+            "as it is",
+            "and 2 more",
+            "The best is no worse without a/eth0:knob7=1.",
+            "No time was left",
+            "nothing seemed better",
+            "nothing was kept",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("knob10"), "{text}");
     }
 
     #[test]

@@ -1,0 +1,127 @@
+//! The knobs that are usually tried for a goal, where nobody named any: a row each.
+
+use super::LabChange;
+use crate::plan::Plan;
+use linux::lab::Lab;
+use record::Result;
+use study::doctor::Goal;
+
+/// Which ends of a test have the knob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Sender,
+    Receiver,
+    Both,
+}
+
+/// A knob to try.
+struct Usual {
+    /// Letters of [`Goal`].
+    goals: &'static str,
+    end: End,
+    /// It is of each interface of the end, not of its namespace.
+    of_interface: bool,
+    name: &'static str,
+    values: &'static [&'static str],
+}
+
+const fn namespace(
+    goals: &'static str,
+    end: End,
+    name: &'static str,
+    values: &'static [&'static str],
+) -> Usual {
+    Usual { goals, end, of_interface: false, name, values }
+}
+
+const fn interface(
+    goals: &'static str,
+    end: End,
+    name: &'static str,
+    values: &'static [&'static str],
+) -> Usual {
+    Usual { goals, end, of_interface: true, name, values }
+}
+
+use End::{Both, Receiver, Sender};
+
+const KNOBS: [Usual; 15] = [
+    interface("T", Sender, "feature.tx-tcp-segmentation", &["on"]),
+    interface("T", Sender, "feature.tx-generic-segmentation", &["on"]),
+    interface("TL", Receiver, "feature.rx-gro", &["on", "off"]),
+    interface("TL", Receiver, "threaded", &["1"]),
+    interface("TL", Receiver, "gro_flush_timeout", &["0", "20000"]),
+    interface("T", Sender, "qdisc", &["fq", "fq_codel"]),
+    interface("L", Both, "coalesce.adaptive-rx", &["off"]),
+    interface("TL", Both, "coalesce.rx-usecs", &["0", "8", "64"]),
+    namespace("T", Sender, "net.ipv4.tcp_congestion_control", &["cubic", "bbr"]),
+    namespace("T", Sender, "net.ipv4.tcp_wmem", &["4096 262144 33554432"]),
+    namespace("T", Receiver, "net.ipv4.tcp_rmem", &["4096 262144 33554432"]),
+    namespace("T", Sender, "net.ipv4.tcp_limit_output_bytes", &["4194304"]),
+    namespace("TL", Sender, "net.ipv4.tcp_autocorking", &["0"]),
+    namespace("L", Both, "net.core.busy_poll", &["50"]),
+    namespace("L", Both, "net.core.busy_read", &["50"]),
+];
+
+/// The changes that are usually tried for a goal at the ends of a plan's tests, each once. Whether a node has the knob is another question.
+///
+/// # Errors
+/// Input: a test names a node that the lab does not have.
+pub fn changes(lab: &Lab, plan: &Plan, goal: Goal) -> Result<Vec<LabChange>> {
+    let mut all: Vec<LabChange> = vec![];
+    for (test, usual) in plan.tests.iter().flat_map(|test| of_goal(goal).map(move |usual| (test, usual))) {
+        for node in usual.end.nodes(&test.spec.from, &test.spec.to) {
+            lab.node(node)?;
+            let interfaces = lab.topology().interfaces(node).map(|one| one.name.as_str());
+            for text in usual.texts(node, interfaces) {
+                let change = LabChange::parse(&text)?;
+                all.extend((!all.contains(&change)).then_some(change));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn of_goal(goal: Goal) -> impl Iterator<Item = &'static Usual> {
+    KNOBS.iter().filter(move |usual| goal.is_of(usual.goals))
+}
+
+impl End {
+    fn nodes<'a>(self, from: &'a str, to: &'a str) -> Vec<&'a str> {
+        match self {
+            Sender => vec![from],
+            Receiver => vec![to],
+            Both => vec![from, to],
+        }
+    }
+}
+
+impl Usual {
+    /// Its changes at a node with these interfaces, as they are written.
+    fn texts<'a>(&self, node: &str, interfaces: impl Iterator<Item = &'a str>) -> Vec<String> {
+        let places: Vec<String> = match self.of_interface {
+            true => interfaces.map(|name| format!("{node}/{name}:{}", self.name)).collect(),
+            false => vec![format!("{node}/{}", self.name)],
+        };
+        let each = |place: String| self.values.iter().map(move |value| format!("{place}={value}"));
+        places.into_iter().flat_map(each).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_is_a_knob_of_the_table_at_its_place() {
+        for usual in &KNOBS {
+            let goals = Goal::ALL.iter().filter(|goal| goal.is_of(usual.goals)).count();
+            assert_eq!(goals, usual.goals.len(), "{}", usual.name);
+            for text in usual.texts("a", ["eth0"].into_iter()) {
+                let change = LabChange::parse(&text).unwrap();
+                let (row, _) = linux::tune::row(&change.ask.name).unwrap_or_else(|| panic!("{text}"));
+                assert_eq!(row.place.is_of_interface(), usual.of_interface, "{text}");
+            }
+        }
+    }
+}
