@@ -29,7 +29,7 @@ const PRUNE: f64 = 0.65;
 /// A trial is left no more than so many measurements: most end earlier.
 const MOST_TRIAL: u32 = 40;
 /// How often a setting without a change is measured before it is judged, and how often it is begun anew.
-const PRUNE_BLOCKS: u32 = 4;
+const PRUNE_BLOCKS: u32 = 5;
 /// How often the setting beside which all are measured is measured again when it could not be used.
 const TRIES: u32 = 3;
 /// The fewest measurements with which a trial can show anything, with some to spare.

@@ -140,11 +140,12 @@ pub fn without_each(setting: &Setting) -> Vec<Setting> {
     changed.map(without).collect()
 }
 
-/// Of settings that were measured beside one with a change more, the one that is missed least, if it is no worse within this difference.
+/// Of settings that were measured beside one with a change more, the one that is missed least. A change is missed where the setting was
+/// worse without it by more than this difference in every block: noise alone does that in one of `2^blocks` cases at most.
 pub fn least_missed(without: &[Candidate], same_within: f64) -> Option<&Candidate> {
-    let measured = without.iter().filter_map(|one| one.score().map(|score| (score, one)));
-    let best = measured.max_by(|a, b| a.0.total_cmp(&b.0));
-    best.filter(|(score, _)| *score > -same_within.ln_1p()).map(|(_, one)| one)
+    let is_missed = |one: &&Candidate| one.scores.iter().all(|score| *score <= -same_within.ln_1p());
+    let not_missed = without.iter().filter(|one| !is_missed(one));
+    not_missed.max_by(|a, b| a.score().unwrap_or(f64::MIN).total_cmp(&b.score().unwrap_or(f64::MIN)))
 }
 
 #[cfg(test)]
@@ -211,7 +212,9 @@ mod tests {
         let of = |score: f64| Candidate { scores: vec![score], ..Candidate::default() };
         let [missed, hardly, unmeasured] = [of(-0.3), of(-0.01), Candidate::default()];
         assert_eq!(least_missed(&[missed.clone(), hardly.clone(), unmeasured.clone()], 0.02), Some(&hardly));
-        assert_eq!(least_missed(&[missed, unmeasured], 0.02), None);
+        assert_eq!(least_missed(&[missed.clone(), unmeasured], 0.02), None);
+        let noisy = Candidate { scores: vec![-0.4, -0.2, 0.1, -0.3], ..Candidate::default() };
+        assert_eq!(least_missed(&[missed, noisy.clone()], 0.02), Some(&noisy), "worse, but not each time");
     }
 
     /// A machine of which the truth is known: each knob has a factor, and one pair helps only together.
