@@ -34,18 +34,26 @@ fn the_cure_is_found_among_others_and_kept_and_undone() {
     inside(&lab, "b", "sysctl -qw net.ipv4.tcp_rmem='4096 4096 4096'");
     let planted = state(&lab);
     let flags = ["--lab", &lab.name, "--plan", &plan, "--dir", &records];
-    let asked = |changes: &[&'static str], more: &[&'static str]| {
-        [&["tune", "search"], changes, &flags, more].concat()
-    };
-    let searched = |changes: &[&'static str], more: &[&'static str]| {
-        let output = run(&asked(changes, more));
+    let asked = |changes: &[&'static str]| [&["tune", "search"], changes, &flags].concat();
+    let searched = |changes: &[&'static str], more: &[&str]| {
+        let output = run(&[&asked(changes), more].concat());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), serde_json::from_slice::<Value>(&output.stdout).ok(), said)
     };
+    // With the time that it asks for, however fast this machine is.
+    let given_time = |changes: &[&'static str], most_pairs: &str| {
+        let mut budget = "10s".to_owned();
+        for _ in 0..4 {
+            let ended = searched(changes, &["--budget", &budget, "--pairs", most_pairs, "--json"]);
+            let advised = ended.2.split_once("give at least --budget ").filter(|_| ended.0 == Some(2));
+            let Some((_, advice)) = advised else { return ended };
+            budget = advice.split(',').next().unwrap().to_owned();
+        }
+        panic!("the time that it asked for was too short three times, at last {budget}")
+    };
 
     let already = "b/net.ipv4.tcp_rmem=4096 4096 4096";
-    let (code, found, said) =
-        searched(&[WINDOW, already, NOTHING], &["--budget", "20s", "--pairs", "8", "--json"]);
+    let (code, found, said) = given_time(&[WINDOW, already, NOTHING], "8");
     let found = found.unwrap_or_else(|| panic!("{said}"));
     let proof = &found["proof"];
     assert!(code == Some(0) && proof["is_better"] == true, "{found:#} {said}");
@@ -64,22 +72,35 @@ fn the_cure_is_found_among_others_and_kept_and_undone() {
     run_ok(&["tune", "undo", "--all"]);
     assert_eq!(state(&lab), planted, "it is undone");
 
-    // Nothing here can help: nothing is kept.
-    let (code, none, said) = searched(&[NOTHING], &["--budget", "12s", "--pairs", "6", "--json"]);
-    assert!(
-        code == Some(1) && none.as_ref().unwrap()["kept"].as_array().unwrap().is_empty(),
-        "{none:?} {said}"
-    );
-    assert_eq!(state(&lab), planted, "nothing is left");
+    // Nothing here can help: nothing is kept. One trial in some sixty finds it better by chance (six pairs alike), two on end hardly.
+    let is_seen = (0..2).any(|_| {
+        let (code, none, said) = given_time(&[NOTHING], "6");
+        let none = none.unwrap_or_else(|| panic!("{said}"));
+        let is_better = none["proof"]["is_better"] == true;
+        assert_eq!(
+            (code, none["kept"].as_array().unwrap().is_empty()),
+            (Some(i32::from(!is_better)), !is_better)
+        );
+        run_ok(&["tune", "undo", "--all"]);
+        assert_eq!(state(&lab), planted, "nothing is left");
+        !is_better
+    });
+    assert!(is_seen, "a change that does nothing is found to be better");
 
-    // Too little time is said before anything is tried, and so is what cannot be.
+    // Too little time is said before the search begins, and so is what cannot be.
     let (code, _, said) = searched(&[WINDOW, NOTHING], &["--budget", "500ms"]);
     assert!(code == Some(2) && said.contains("give at least --budget"), "{said}");
+    let (code, _, said) = searched(&["--goal", "throughput"], &["--budget", "500ms"]);
+    assert!(code == Some(2) && said.contains("give at least --budget"), "{said}");
+    let (code, _, said) = searched(&["--goal", "latency"], &[]);
+    assert!(code == Some(2) && said.contains("no test of the plan is about latency"), "{said}");
+    let (code, _, said) = searched(&[already], &[]);
+    assert!(code == Some(2) && said.contains("nothing is left to try"), "{said}");
     let (code, _, said) = searched(&["b/eth0:no.such=1"], &[]);
     assert!(code == Some(2) && said.contains("no.such"), "{said}");
 
     // Whatever is being measured when it is killed.
-    let words = asked(&[WINDOW, NOTHING], &["--budget", "20s"]);
+    let words = asked(&[WINDOW, NOTHING]);
     for moment in 0..3u64 {
         let mut search = start(pathlab(&words));
         std::thread::sleep(Duration::from_millis(900 + 370 * moment));

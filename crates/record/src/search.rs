@@ -30,7 +30,8 @@ pub struct SearchRecord {
     pub settings: Vec<TriedSetting>,
     /// Changes of the best setting that it is no worse without, in the order in which they were dropped.
     pub unneeded: Vec<String>,
-    /// Every change of the rest was looked at once more: without it the setting is worse. False when the time was over before.
+    /// The rest was worse without each of its changes whenever that was measured. False when the time was over before, or a measurement could not
+    /// be used. A single change is not looked at again: the proof is about it.
     pub is_minimal: bool,
     /// The rest against the lab as it is; none when nothing seemed better than that.
     pub proof: Option<Proof>,

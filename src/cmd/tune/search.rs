@@ -6,7 +6,7 @@ use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
 use experiment::prove::LabChange;
-use experiment::prove::search::{Alternatives, Search, SearchSetup, alternatives, possible};
+use experiment::prove::search::{Alternatives, Search, SearchSetup, alternatives};
 use experiment::prove::usual;
 use experiment::side::Described;
 use experiment::trial::figures_of;
@@ -15,6 +15,9 @@ use record::{Problem, Result};
 use std::time::Duration;
 use study::doctor::Goal;
 use study::trial::search::Candidate;
+
+/// With fewer pairs nothing can be shown.
+const FEWEST_PAIRS: usize = 6;
 
 /// Flags of `pathlab tune search`.
 #[derive(Args)]
@@ -41,7 +44,7 @@ pub fn run(args: SearchArgs, output: &Output) -> Result<()> {
     let mut side = args.proof.trial.side_of_plan()?;
     goal.map_or(Ok(()), |goal| only_for(goal, &mut side))?;
     let (record, stopped) =
-        args.proof.in_lab(side, output, |proving| search(&args, proving, changes, goal))?;
+        args.proof.in_lab(side, output, |proving| search(&args, proving, &changes, goal))?;
     output.result(&record, study::trial::text::search)?;
     stopped.map_or(Ok(()), Err)?;
     match record.proof.is_some_and(|proof| proof.is_better) {
@@ -63,7 +66,9 @@ fn only_for(goal: Goal, side: &mut Described) -> Result<()> {
     let tests = &mut side.plan.tests;
     tests.retain(|test| test.spec.kind.is_round_trip() == round_trips);
     match tests.is_empty() {
-        true => Err(Problem::input(format!("no test of the plan is about {}", goal.word())).at("--goal")),
+        true => Err(Problem::input(format!("no test of the plan is about {}", goal.word()))
+            .at("--goal")
+            .help("give another --plan, or name changes in place of the goal")),
         false => Ok(()),
     }
 }
@@ -71,28 +76,23 @@ fn only_for(goal: Goal, side: &mut Described) -> Result<()> {
 /// The knobs with their values, and what is not tried.
 fn knobs(
     proving: &Proving<'_>,
-    mut changes: Vec<LabChange>,
+    named: &[LabChange],
     goal: Option<Goal>,
 ) -> Result<(Vec<Alternatives>, Vec<LeftOut>)> {
     let (journals, lab, may_flap) = (proving.journals, proving.lab, proving.args.allow_link_flap);
-    let mut cannot = vec![];
-    if let Some(goal) = goal {
-        let usual = usual::changes(lab, &proving.side.plan, goal)?;
-        let (can, left_out) = possible(journals, lab, usual, may_flap)?;
-        changes.extend(can);
-        cannot = left_out;
+    let usual = goal.map_or(Ok(vec![]), |goal| usual::changes(lab, &proving.side.plan, goal))?;
+    let (knobs, left_out) = alternatives(journals, lab, named, &usual, may_flap)?;
+    match knobs.is_empty() {
+        true => Err(Problem::input("nothing is left to try: the lab has all of it already, or cannot")
+            .help("name other changes, or see 'pathlab tune show' for the knobs of a node")),
+        false => Ok((knobs, left_out)),
     }
-    let (knobs, already) = alternatives(journals, lab, &changes, may_flap)?;
-    if knobs.is_empty() {
-        return Err(Problem::input("nothing is left to try: the lab has all of it, or cannot"));
-    }
-    Ok((knobs, already.into_iter().chain(cannot).collect()))
 }
 
 fn search(
     args: &SearchArgs,
     proving: &Proving<'_>,
-    changes: Vec<LabChange>,
+    changes: &[LabChange],
     goal: Option<Goal>,
 ) -> Result<(SearchRecord, Option<Problem>)> {
     let (knobs, left_out) = knobs(proving, changes, goal)?;
@@ -173,6 +173,3 @@ fn proven(
     record.proof = Some(proof);
     Ok(stopped)
 }
-
-/// With fewer pairs nothing can be shown.
-const FEWEST_PAIRS: usize = 6;

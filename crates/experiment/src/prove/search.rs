@@ -28,7 +28,7 @@ const EXPLORE: f64 = 0.5;
 const PRUNE: f64 = 0.65;
 /// A trial is left no more than so many measurements: most end earlier.
 const MOST_TRIAL: u32 = 40;
-/// How often a setting without a change is measured before it is judged, and how often it is begun anew.
+/// How often a setting without one of its changes is measured before it is judged.
 const PRUNE_BLOCKS: u32 = 5;
 /// How often the setting beside which all are measured is measured again when it could not be used.
 const TRIES: u32 = 3;
@@ -38,54 +38,52 @@ const TRIAL: u32 = 16;
 /// Values of one knob.
 pub type Alternatives = Vec<LabChange>;
 
-/// Changes of the same knob are alternatives. What the lab has already is left out with the reason.
+/// The changes that are worth a measurement, those of the same knob as alternatives. What the lab has already is left out with the reason, and
+/// so are the `usual` ones, which nobody named, that a node cannot.
 ///
 /// # Errors
-/// Input: no such node, knob or value. Host: the kernel refuses.
+/// Input: no such node, knob or value in a change that was `named`. Host: the kernel refuses it.
 pub fn alternatives(
     journals: &Journals,
     lab: &Lab,
-    changes: &[LabChange],
+    named: &[LabChange],
+    usual: &[LabChange],
     may_flap: bool,
 ) -> Result<(Vec<Alternatives>, Vec<LeftOut>)> {
     let (mut knobs, mut left_out): (Vec<Alternatives>, Vec<LeftOut>) = (vec![], vec![]);
-    for change in changes {
-        if is_so(lab, change)? {
-            left_out.push(LeftOut { change: change.text.clone(), why: "it is so already".into() });
-            continue;
-        }
-        try_out(journals, lab, change, may_flap)?;
-        match knobs.iter_mut().find(|knob| knob[0].is_same_knob(change)) {
-            Some(knob) if knob.contains(change) => {}
-            Some(knob) => knob.push(change.clone()),
-            None => knobs.push(vec![change.clone()]),
+    for (number, change) in named.iter().chain(usual).enumerate() {
+        match why_not(journals, lab, change, may_flap) {
+            Ok(None) => add(&mut knobs, change),
+            Ok(Some(why)) => left_out.push(LeftOut { change: change.text.clone(), why: why.into() }),
+            Err(problem) if number < named.len() || process::interrupted() => return Err(problem),
+            Err(problem) => {
+                let why = Problem { place: String::new(), ..problem }.to_string();
+                left_out.push(LeftOut { change: change.text.clone(), why });
+            }
         }
     }
     Ok((knobs, left_out))
 }
 
-/// Of changes that nobody named, those that can be made here; the others with the reason.
-///
-/// # Errors
-/// An interrupt.
-pub fn possible(
+fn add(knobs: &mut Vec<Alternatives>, change: &LabChange) {
+    match knobs.iter_mut().find(|knob| knob[0].is_same_knob(change)) {
+        Some(knob) if knob.iter().any(|other| other.ask == change.ask) => {}
+        Some(knob) => knob.push(change.clone()),
+        None => knobs.push(vec![change.clone()]),
+    }
+}
+
+/// Why a change that can be made is not worth a measurement.
+fn why_not(
     journals: &Journals,
     lab: &Lab,
-    changes: Vec<LabChange>,
+    change: &LabChange,
     may_flap: bool,
-) -> Result<(Vec<LabChange>, Vec<LeftOut>)> {
-    let (mut can, mut cannot) = (vec![], vec![]);
-    for change in changes {
-        match is_so(lab, &change).and_then(|_| try_out(journals, lab, &change, may_flap)) {
-            Ok(()) => can.push(change),
-            Err(problem) if process::interrupted() => return Err(problem),
-            Err(problem) => {
-                let why = Problem { place: String::new(), ..problem }.to_string();
-                cannot.push(LeftOut { change: change.text, why });
-            }
-        }
+) -> Result<Option<&'static str>> {
+    match is_so(lab, change)? {
+        true => Ok(Some("it is so already")),
+        false => try_out(journals, lab, change, may_flap).map(|()| None),
     }
-    Ok((can, cannot))
 }
 
 /// Makes a change and puts it back.
@@ -226,8 +224,8 @@ impl<'a> Search<'a> {
         ))
     }
 
-    /// The best without the changes that it is no worse without; these, in the order in which they were taken out; and whether each of the
-    /// rest was looked at.
+    /// The best without the changes that it is no worse without; these, in the order in which they were taken out; and whether all of the
+    /// rest were seen to be needed.
     ///
     /// # Errors
     /// What ends a run.
@@ -246,7 +244,8 @@ impl<'a> Search<'a> {
                 self.block(&best, &mut without, "what the best setting needs")?;
             }
             let Some(less) = search::least_missed(&without, self.setup.same_within) else {
-                return Ok((best, unneeded, true));
+                let is_minimal = without.iter().all(|one| one.scores.len() == PRUNE_BLOCKS as usize);
+                return Ok((best, unneeded, is_minimal));
             };
             let (before, after) = (self.changes(&best), self.changes(&less.setting));
             unneeded.extend(before.into_iter().filter(|change| !after.contains(change)));

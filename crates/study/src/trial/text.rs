@@ -119,7 +119,7 @@ pub fn search(record: &SearchRecord) -> String {
         text += &format!("\nThe best is no worse without {change}.\n");
     }
     if !record.is_minimal {
-        text += "\nNo time was left to see whether each change of the best is needed.\n";
+        text += "\nIt was not seen that each change of the best is needed: the time was over, or a measurement could not be used.\n";
     }
     let proven = match &record.proof {
         None => "nothing seemed better than the lab as it is\n".into(),
@@ -237,7 +237,7 @@ mod tests {
             "as it is",
             "and 2 more",
             "The best is no worse without a/eth0:knob7=1.",
-            "No time was left",
+            "It was not seen that each change",
             "nothing seemed better",
             "nothing was kept",
         ] {
