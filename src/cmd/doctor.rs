@@ -2,13 +2,12 @@
 //!
 //! The order of events: take facts or read them from a file, apply the rules, say the suspects.
 
-use super::facts::{WhereArgs, taken};
+use super::facts::{WhereArgs, read, taken};
 use crate::output::Output;
 use clap::{Args, ValueEnum};
-use record::facts::{Facts, SCHEMA};
 use record::unit::many;
 use record::{Problem, Result};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use study::doctor::{Goal, RuleStatus, examine, text, word};
 
 /// Flags of `pathlab doctor`.
@@ -70,18 +69,4 @@ pub fn run(args: DoctorArgs, output: &Output) -> Result<()> {
         Some(findings) => Err(Problem::measured(many(*findings, "finding"))),
         None => Ok(()),
     }
-}
-
-/// Facts that were written down.
-fn read(file: &Path) -> Result<Facts> {
-    let text = super::read_text(file, "the facts cannot be read")?;
-    let place = file.display().to_string();
-    let parsed: std::result::Result<Facts, _> = serde_json::from_str(&text);
-    let facts =
-        parsed.map_err(|error| Problem::input(format!("these are no facts: {error}")).at(place.clone()))?;
-    if facts.schema != SCHEMA {
-        let other = format!("these facts are '{}', this version reads {SCHEMA}", facts.schema);
-        return Err(Problem::input(other).at(place));
-    }
-    Ok(facts)
 }

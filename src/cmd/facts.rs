@@ -7,13 +7,13 @@ use clap::Args;
 use experiment::Notices;
 use experiment::doctor::{FactWish, take};
 use linux::observe::next_hop;
-use record::facts::{Fact, Facts, Known};
+use record::facts::{Fact, Facts, Known, SCHEMA};
 use record::unit::{duration, many};
 use record::{Problem, Result};
 use std::fs;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where to look, and for how long.
@@ -106,4 +106,21 @@ fn address(word: &str) -> Result<IpAddr> {
     let found = (word, 0).to_socket_addrs().ok().and_then(|mut all| all.next());
     let nothing = || Problem::input("this is neither an interface nor a host that is known").at(word);
     found.map(|found| found.ip()).ok_or_else(nothing)
+}
+
+/// Facts that were written down.
+///
+/// # Errors
+/// Input: the file cannot be read, has no facts, or those of another schema.
+pub fn read(file: &Path) -> Result<Facts> {
+    let text = super::read_text(file, "the facts cannot be read")?;
+    let place = file.display().to_string();
+    let parsed: std::result::Result<Facts, _> = serde_json::from_str(&text);
+    let facts =
+        parsed.map_err(|error| Problem::input(format!("these are no facts: {error}")).at(place.clone()))?;
+    if facts.schema != SCHEMA {
+        let other = format!("these facts are '{}', this version reads {SCHEMA}", facts.schema);
+        return Err(Problem::input(other).at(place));
+    }
+    Ok(facts)
 }

@@ -5,6 +5,7 @@ use clap::Args;
 use record::bench::{CaptureResult, SendResult};
 use record::{Problem, Result};
 use std::path::{Path, PathBuf};
+use study::report::Examined;
 
 /// Flags of `pathlab report`.
 #[derive(Args)]
@@ -18,6 +19,10 @@ pub struct ReportArgs {
     /// Write no page, but when messages passed the layers of the path, as a trace (FILE.json) that ui.perfetto.dev opens: of one run with --layers.
     #[arg(long)]
     pub trace: bool,
+    /// A section of what the doctor finds in the facts of FILE, which 'pathlab facts -o' wrote, of this host or of another; may be given
+    /// several times.
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    pub facts: Vec<PathBuf>,
     /// The directory of runs.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
@@ -32,14 +37,32 @@ pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
     let one = if let [one] = args.runs.as_slice() { Some(Path::new(one)) } else { None };
     let benchmark = one.and_then(|one| Some((one, study::bench::store::schema(one)?)));
     let (page, runs, what) = match benchmark {
+        Some(_) if !args.facts.is_empty() => {
+            let no_hosts =
+                Problem::input("the page of a benchmark has no section of the doctor").at("--facts");
+            return Err(no_hosts.help("name a run, or leave --facts out"));
+        }
         Some((directory, schema)) => (benchmark_page(directory, &schema)?, args.runs, ""),
         None => {
             let runs = args.runs.iter().map(|name| study::store::open(&args.dir, name));
             let runs = runs.collect::<Result<Vec<_>>>()?;
-            (study::report::html(&runs)?, runs.into_iter().map(|run| run.id).collect(), "runs ")
+            (
+                study::report::html(&runs, &examined(&args.facts)?)?,
+                runs.into_iter().map(|run| run.id).collect(),
+                "runs ",
+            )
         }
     };
     written(&args.output, &page, runs, what, output)
+}
+
+/// What the doctor says of the facts in each file.
+fn examined(files: &[PathBuf]) -> Result<Vec<Examined>> {
+    let one = |file: &PathBuf| {
+        let report = study::doctor::examine(&super::facts::read(file)?, None, None);
+        Ok(Examined { name: file.display().to_string(), report })
+    };
+    files.iter().map(one).collect()
 }
 
 /// The layers of one run as a trace.

@@ -49,3 +49,44 @@ fn a_report_is_one_page_that_a_browser_draws_without_network() {
     assert!(dom.matches("<svg").count() >= 1, "the path is not drawn");
     assert!(!dom.contains("NaN"), "a number is missing in the page");
 }
+
+#[test]
+fn what_the_doctor_finds_in_facts_is_a_section_of_the_page() {
+    let _turn = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (records, facts, page) = (file("runs"), file("facts.json"), file("page.html"));
+    run_ok(&["run", "--quick", "--only", "udp-rr", "--repetitions", "1", "--dir", &records, "--json"]);
+    run_ok(&["facts", "-o", &facts, "--duration", "200ms"]);
+    // A slow clock convicts, whatever else this host does.
+    let text = std::fs::read_to_string(&facts).unwrap();
+    let mut edited: serde_json::Value = serde_json::from_str(&text).unwrap();
+    edited["host"]["clock.source"] = "hpet".into();
+    std::fs::write(&facts, edited.to_string()).unwrap();
+
+    let report = |more: &[&str]| {
+        run(&[&["report", "latest", "--dir", records.as_str(), "-o", page.as_str()], more].concat())
+    };
+    assert!(report(&["--facts", &facts, "--facts", &facts]).status.success());
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(html.matches("What the doctor found in").count(), 2, "a section for each file");
+    let asked = run(&["doctor", "--facts", &facts, "--json"]);
+    let asked: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
+    let rules = asked["rules"].as_array().unwrap();
+    let found: Vec<&str> = rules
+        .iter()
+        .filter(|rule| rule["status"] == "finding")
+        .map(|rule| rule["id"].as_str().unwrap())
+        .collect();
+    assert!(!found.is_empty(), "nothing was found with a slow clock");
+    for id in found {
+        assert_eq!(html.matches(&format!("<b>{id}</b><br>")).count(), 2, "{id} is not in each section");
+    }
+
+    std::fs::write(&facts, "{}").unwrap();
+    let refused = report(&["--facts", &facts]);
+    assert_eq!(refused.status.code(), Some(2), "no facts are bad input");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("facts.json"), "the file is not named");
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), html, "the page was touched");
+    assert_eq!(report(&["--facts", &facts, "--trace"]).status.code(), Some(2));
+}

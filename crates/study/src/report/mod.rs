@@ -13,11 +13,14 @@
 //! **Safety.** Every string goes through the template's HTML escape; data for scripts is JSON without `<`.
 
 pub mod bench;
+mod doctor;
 mod flame;
 mod layers;
 mod rows;
 mod svg;
 mod tcp;
+
+pub use doctor::Examined;
 
 use crate::findings::title;
 use crate::table::{self, Table, grouped, number};
@@ -40,11 +43,11 @@ const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 /// Latency distributions with more lines than this hide each other.
 const MOST_LINES: usize = 24;
 
-/// Makes the page.
+/// Makes the page, with a section for each host of which the doctor saw facts.
 ///
 /// # Errors
 /// An input problem without any run; a host problem when the page cannot be rendered.
-pub fn html(runs: &[RunRecord]) -> Result<String> {
+pub fn html(runs: &[RunRecord], examined: &[Examined]) -> Result<String> {
     if runs.is_empty() {
         return Err(Problem::input("a report needs at least one run").help("'pathlab runs' lists them"));
     }
@@ -66,6 +69,7 @@ pub fn html(runs: &[RunRecord]) -> Result<String> {
         "results": rows::results(runs, &groups),
         "more": rows::more(runs, &groups),
         "findings": findings(runs),
+        "examined": examined.iter().map(doctor::section).collect::<Vec<_>>(),
         "criteria": criteria(runs),
         "has_failed": runs.iter().flat_map(|run| &run.tests).flat_map(|test| &test.criteria).any(|one| !one.passed),
         "plans": alike(runs, |run| run.plan.clone()),

@@ -2,6 +2,11 @@ use super::*;
 use crate::sample;
 use record::run::Criterion;
 
+/// A page without facts of a host.
+fn html(runs: &[RunRecord]) -> Result<String> {
+    super::html(runs, &[])
+}
+
 #[test]
 fn the_page_is_whole_and_fetches_nothing() {
     let page = html(&[sample::run("20260102T030405Z-abc123")]).unwrap();
@@ -280,4 +285,39 @@ fn five_courses_have_room_on_a_page() {
             "{width} wide: beyond the window, tables cut, texts of figures cut"
         );
     }
+}
+
+#[test]
+fn the_doctor_has_a_section_for_each_host_and_hostile_facts_stay_text() {
+    use crate::doctor::{DoctorReport, RuleStatus, examine};
+    use record::facts::{Fact, Facts, Known, NodeFacts};
+    let facts = |tso: bool| {
+        let name = |name: &str| name.to_owned();
+        let known = Known::from([(name("feature.tx-tcp-segmentation"), Fact::Flag(tso))]);
+        let node = NodeFacts { interfaces: [(name("<img src=x>"), known)].into(), ..NodeFacts::default() };
+        Facts { nodes: [(name("a"), node)].into(), seconds: 1.0, ..Facts::default() }
+    };
+    let mut examined = Examined { name: "<img>.json".into(), report: examine(&facts(false), None, None) };
+    let rule = &mut examined.report.rules[0];
+    rule.status = RuleStatus::Finding;
+    rule.places[0].status = RuleStatus::Finding;
+    (rule.places[0].place, rule.places[0].evidence) = ("a:<img src=y>".into(), "64 <b>of</b> 100".into());
+    (rule.command, rule.loss) = ("pathlab tune set x y=1".into(), 0.25);
+    let quiet = Examined {
+        name: "far.json".into(),
+        report: DoctorReport { rules: vec![], ..examined.report.clone() },
+    };
+    let page = super::html(&[sample::run("x")], &[examined, quiet]).unwrap();
+    for part in [
+        "found in &lt;img&gt;.json",
+        "a:&lt;img src=y&gt;: 64 &lt;b&gt;of&lt;&#x2f;b&gt; 100",
+        "estimated cost 25 %",
+        "<code>pathlab tune set x y=1</code>",
+        "found in far.json",
+        "nothing found",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("<img"), "markup of a name reached the page");
+    assert!(!html(&[sample::run("x")]).unwrap().contains("What the doctor found"));
 }
