@@ -15,7 +15,7 @@ pub fn report(report: &DoctorReport, all: bool) -> String {
         text.push_str(&suspect(number + 1, rule));
     }
     text.push_str(&conflicts(report, all));
-    text.push_str(&counts(report));
+    let _ = writeln!(text, "\n{}", counts(report));
     if all {
         for status in [RuleStatus::Unknown, RuleStatus::Ok, RuleStatus::NotApplicable] {
             text.push_str(&listed(status, &of(report, status)));
@@ -33,8 +33,7 @@ fn suspect(number: usize, rule: &RuleReport) -> String {
     let place = rule.places.first().map_or("", |place| place.place.as_str());
     let at = if place.is_empty() { String::new() } else { format!("{place}: ") };
     let mut text = format!("{number:>2}. {} {at}{}\n", rule.id, rule.evidence);
-    let loss =
-        format!("{}; estimated cost {:.0} % for {}", rule.meaning, rule.loss * 100.0, rule.goals.join(", "));
+    let loss = meaning(rule);
     let lines =
         [("", loss.as_str()), ("do: ", &rule.command), ("undo: ", &rule.undo), ("risk: ", &rule.risk)];
     for (head, words) in lines.iter().filter(|(_, words)| !words.is_empty()) {
@@ -47,30 +46,43 @@ fn suspect(number: usize, rule: &RuleReport) -> String {
     text
 }
 
-/// Settings about which goals disagree: those that a command would change, or all.
+/// What a finding means, and what it costs.
+pub fn meaning(rule: &RuleReport) -> String {
+    format!("{}; estimated cost {:.0} % for {}", rule.meaning, rule.loss * 100.0, rule.goals.join(", "))
+}
+
 fn conflicts(report: &DoctorReport, all: bool) -> String {
-    let findings = of(report, RuleStatus::Finding);
-    let is_changed =
-        |knob: &str| findings.iter().any(|rule| rule.command.contains(knob.trim_start_matches("sysctl ")));
-    let shown: Vec<_> = report.conflicts.iter().filter(|one| all || is_changed(&one.knob)).collect();
+    let shown = disagreements(report, all);
     if shown.is_empty() {
         return String::new();
     }
     let mut text = String::from("\nGoals disagree about\n");
-    for conflict in shown {
-        let words = format!(
-            "{}: now {}; {}; {}. Here: {}",
-            conflict.title, conflict.now, conflict.one, conflict.other, conflict.resolution
-        );
+    for words in shown {
         let _ = writeln!(text, "  {words}");
     }
     text
 }
 
-fn counts(report: &DoctorReport) -> String {
+/// Settings about which goals disagree: those that a command would change, or all.
+pub fn disagreements(report: &DoctorReport, all: bool) -> Vec<String> {
+    let findings = of(report, RuleStatus::Finding);
+    let is_changed =
+        |knob: &str| findings.iter().any(|rule| rule.command.contains(knob.trim_start_matches("sysctl ")));
+    let shown = report.conflicts.iter().filter(|one| all || is_changed(&one.knob));
+    let words = |conflict: &super::DoctorConflict| {
+        format!(
+            "{}: now {}; {}; {}. Here: {}",
+            conflict.title, conflict.now, conflict.one, conflict.other, conflict.resolution
+        )
+    };
+    shown.map(words).collect()
+}
+
+/// How many rules ended how.
+pub fn counts(report: &DoctorReport) -> String {
     let shown = [RuleStatus::Finding, RuleStatus::Ok, RuleStatus::Unknown, RuleStatus::NotApplicable]
         .map(|status| format!("{} {}", report.counts.get(word(status)).copied().unwrap_or(0), word(status)));
-    format!("\n{} rules over {:.1} s: {}\n", report.rules.len(), report.seconds, shown.join(", "))
+    format!("{} rules over {:.1} s: {}", report.rules.len(), report.seconds, shown.join(", "))
 }
 
 fn listed(status: RuleStatus, rules: &[&RuleReport]) -> String {

@@ -290,19 +290,25 @@ fn five_courses_have_room_on_a_page() {
 #[test]
 fn the_doctor_has_a_section_for_each_host_and_hostile_facts_stay_text() {
     use crate::doctor::{DoctorReport, RuleStatus, examine};
-    use record::facts::{Fact, Facts, Known, NodeFacts};
-    let facts = |tso: bool| {
-        let name = |name: &str| name.to_owned();
-        let known = Known::from([(name("feature.tx-tcp-segmentation"), Fact::Flag(tso))]);
-        let node = NodeFacts { interfaces: [(name("<img src=x>"), known)].into(), ..NodeFacts::default() };
-        Facts { nodes: [(name("a"), node)].into(), seconds: 1.0, ..Facts::default() }
-    };
-    let mut examined = Examined { name: "<img>.json".into(), report: examine(&facts(false), None, None) };
+    use record::facts::{Facts, Known, NodeFacts};
+    let interfaces = [("<img src=x>".into(), Known::new())].into();
+    let node = NodeFacts { interfaces, ..NodeFacts::default() };
+    let facts = Facts { nodes: [("a".into(), node)].into(), ..Facts::default() };
+    let mut examined = Examined { name: "<img>.json".into(), report: examine(&facts, None, None) };
     let rule = &mut examined.report.rules[0];
     rule.status = RuleStatus::Finding;
     rule.places[0].status = RuleStatus::Finding;
     (rule.places[0].place, rule.places[0].evidence) = ("a:<img src=y>".into(), "64 <b>of</b> 100".into());
     (rule.command, rule.loss) = ("pathlab tune set x y=1".into(), 0.25);
+    let conflict = crate::doctor::DoctorConflict {
+        title: "the <i>y</i> of x".into(),
+        knob: "y".into(),
+        now: "0".into(),
+        one: String::new(),
+        other: String::new(),
+        resolution: String::new(),
+    };
+    examined.report.conflicts = vec![conflict];
     let quiet = Examined {
         name: "far.json".into(),
         report: DoctorReport { rules: vec![], ..examined.report.clone() },
@@ -313,6 +319,7 @@ fn the_doctor_has_a_section_for_each_host_and_hostile_facts_stay_text() {
         "a:&lt;img src=y&gt;: 64 &lt;b&gt;of&lt;&#x2f;b&gt; 100",
         "estimated cost 25 %",
         "<code>pathlab tune set x y=1</code>",
+        "the &lt;i&gt;y&lt;&#x2f;i&gt; of x: now 0",
         "found in far.json",
         "nothing found",
     ] {
