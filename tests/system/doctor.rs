@@ -53,10 +53,10 @@ const FAULTS: [[&str; 6]; 8] = [
     [
         "MTU-02",
         "throughput",
-        "b:eth0",
+        "a:eth0",
         "ip link set eth0 mtu 1400",
         "ip link set eth0 mtu 1500",
-        "the path carries 1400",
+        "MTU 1400, the other end of the link has 1500",
     ],
     [
         "RPS-01",
@@ -110,8 +110,7 @@ fn faults_that_are_planted_are_named_first_and_gone_when_they_are_put_right() {
             skip("doctor of RPS", "there is one CPU");
             continue;
         }
-        // A path that carries less is seen from its other end.
-        let node = if rule == "MTU-02" { "a" } else { &place.trim_start_matches("node ")[..1] };
+        let node = &place.trim_start_matches("node ")[..1];
         lab.must(node, plant);
         let found = findings(&examined(&lab, goal, "50ms"));
         let first = found.first().unwrap_or_else(|| panic!("{rule} is not found"));

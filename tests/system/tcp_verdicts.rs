@@ -74,7 +74,7 @@ const PINNED: &str = "tcp-stream sender-cpu 0 receiver-cpu 1";
 const NO_FILTER: &str = "nft delete table ip planted";
 
 /// A wire through node s that `pathlab null` carries, with faults if need be.
-const WIRE: &str = "node a b s
+pub const WIRE: &str = "node a b s
 link a:eth0 -- s:p1 offload off
 link s:p2 -- b:eth0 offload off
 bridge br0 on s ports p1 p2
@@ -312,15 +312,18 @@ fn beside(lab: &TestLab, beside: Beside) -> Vec<Kept> {
             let (stop, go) = (each("STOP"), each("CONT"));
             vec![script(&format!("while :; do {stop}; sleep 0.08; {go}; sleep 0.02; done 2>/dev/null"))]
         }
-        Beside::Wire(port) => {
-            lab.must("s", "ip link set p1 nomaster; ip link set p2 nomaster");
-            let mut tool = command("ip");
-            tool.args(["netns", "exec", &lab.netns("s"), PATHLAB, "null", port, "int:p2"]);
-            let mut wire = start(tool);
-            until_it_says(&mut wire, "forwarding");
-            vec![Kept::new(wire)]
-        }
+        Beside::Wire(port) => vec![wire(lab, port)],
     }
+}
+
+/// `pathlab null` in node s, from this port to `int:p2`, instead of its bridge.
+pub fn wire(lab: &TestLab, port: &str) -> Kept {
+    lab.must("s", "ip link set p1 nomaster; ip link set p2 nomaster");
+    let mut tool = command("ip");
+    tool.args(["netns", "exec", &lab.netns("s"), PATHLAB, "null", port, "int:p2"]);
+    let mut wire = start(tool);
+    until_it_says(&mut wire, "forwarding");
+    Kept::new(wire)
 }
 
 /// Plays a case once: why it is to be played again, if it is.

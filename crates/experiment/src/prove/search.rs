@@ -35,6 +35,9 @@ const TRIES: u32 = 3;
 /// The fewest measurements with which a trial can show anything, with some to spare.
 const TRIAL: u32 = 16;
 
+/// Why a change that changes nothing is left out.
+pub(super) const ALREADY: &str = "it is so already";
+
 /// Values of one knob.
 pub type Alternatives = Vec<LabChange>;
 
@@ -81,7 +84,7 @@ fn why_not(
     may_flap: bool,
 ) -> Result<Option<&'static str>> {
     match is_so(lab, change)? {
-        true => Ok(Some("it is so already")),
+        true => Ok(Some(ALREADY)),
         false => try_out(journals, lab, change, may_flap).map(|()| None),
     }
 }
@@ -91,7 +94,8 @@ fn try_out(journals: &Journals, lab: &Lab, change: &LabChange, may_flap: bool) -
     Changed::make(journals, lab, std::slice::from_ref(change), may_flap)?.put_back()
 }
 
-fn is_so(lab: &Lab, change: &LabChange) -> Result<bool> {
+/// Whether the lab is what a change would make it.
+pub(super) fn is_so(lab: &Lab, change: &LabChange) -> Result<bool> {
     let asks = std::slice::from_ref(&change.ask);
     let compared = inside(lab.node(&change.node)?, change, |namespace| kept::compare(namespace, asks))?;
     Ok(compared.is_empty())

@@ -5,7 +5,7 @@
 //!
 //! **Price.** Two readings of all facts beside the test, so its figures are not comparable with others; a trial follows for each change.
 
-use super::{Changed, LabChange};
+use super::{Changed, LabChange, search};
 use crate::doctor::{FactWish, take};
 use crate::notices::Notices;
 use crate::plan::Plan;
@@ -60,10 +60,12 @@ pub fn find(
     Ok(all)
 }
 
-/// Why a change cannot be made; none when it can.
+/// Why a change cannot be made or is none; nothing when it can be tried.
 fn refusal(lab: &Lab, change: &str, may_flap: bool) -> Result<Option<String>> {
-    let made = LabChange::parse(change)
-        .and_then(|change| Changed::make(&linux::undo::journals()?, lab, &[change], may_flap));
+    let made = LabChange::parse(change).and_then(|change| match search::is_so(lab, &change)? {
+        true => Err(Problem::input(search::ALREADY)),
+        false => Changed::make(&linux::undo::journals()?, lab, &[change], may_flap),
+    });
     made.map_or_else(|problem| Ok(Some(problem.to_string())), |made| made.put_back().map(|()| None))
 }
 

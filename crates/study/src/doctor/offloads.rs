@@ -199,30 +199,28 @@ pub(super) const RULES: &[DoctorRule] = &[
         given: &[],
         inputs: &[
             "mtu",
-            "mtu.path",
+            "mtu.other",
             "stats.rx_length_errors",
             "stats.rx_over_errors",
             "TcpExt.TCPMTUPFail",
             "Ip.FragFails",
         ],
-        condition: "the path or the other end has another MTU than the interface, or frames did not fit",
+        condition: "the other end of the link has another MTU, or frames did not fit",
         meaning: "small messages arrive, full-size ones vanish",
         advice: Advice::Knob("mtu", "NEW"),
         effect: "no hanging transfers",
         risk: "",
         source: "ESnet fasterdata; kernel, if_link.h",
         look: |look| {
-            let (mtu, path) = (look.number("mtu")?, look.number("mtu.path")?);
+            let (mtu, other) = (look.number("mtu")?, look.number("mtu.other")?);
             let odd =
                 ["stats.rx_length_errors", "stats.rx_over_errors", "TcpExt.TCPMTUPFail", "Ip.FragFails"];
             let moved = super::look::any_of(look, &odd)?;
             let more = if moved.is_empty() { String::new() } else { format!("; {moved}") };
-            becomes(
-                mtu != path || !moved.is_empty(),
-                0.9,
-                format!("MTU {mtu}, the path carries {path}{more}"),
-                path,
-            )
+            // Which of both was meant nobody can see; what carries more is the first to be tried.
+            let loss = if mtu < other { 0.95 } else { 0.9 };
+            let evidence = format!("MTU {mtu}, the other end of the link has {other}{more}");
+            becomes(mtu != other || !moved.is_empty(), loss, evidence, other)
         },
     },
     DoctorRule {

@@ -16,8 +16,12 @@ fn most_of(look: &Look<'_>, name: &str) -> Result<f64, Missing> {
     third.ok_or_else(|| format!("{name}: '{text}' has no third number"))
 }
 
-/// The connection that was limited longest: who, for what part of its busy time, how many seconds it was busy.
-fn limited(look: &Look<'_>, limit: &str) -> Result<Option<(String, f64, f64)>, Missing> {
+/// The connection that was limited longest, of those that may be: who, for what part of its busy time, how many seconds it was busy.
+fn limited(
+    look: &Look<'_>,
+    limit: &str,
+    may_be: impl Fn(&str) -> bool,
+) -> Result<Option<(String, f64, f64)>, Missing> {
     let limited = look.moves_by(limit)?;
     let share = |(who, busy): (String, f64)| {
         let us = limited.get(&who).copied().unwrap_or(0.0);
@@ -26,6 +30,7 @@ fn limited(look: &Look<'_>, limit: &str) -> Result<Option<(String, f64, f64)>, M
     Ok(look
         .moves("tcp.busy_us")?
         .into_iter()
+        .filter(|(who, _)| may_be(who))
         .filter_map(share)
         .max_by(|a, b| (a.1 * a.2).total_cmp(&(b.1 * b.2))))
 }
@@ -42,11 +47,11 @@ fn wanted_window(look: &Look<'_>, who: &str, now: f64) -> Result<f64, Missing> {
 /// A finding for a connection held back by a buffer; `whose`: of which end the setting is, where that is not the one to blame.
 fn buffer(
     look: &Look<'_>,
-    limit: &str,
+    (limit, may_be): (&str, impl Fn(&str) -> bool),
     (setting, whose): (&str, &str),
     what: &str,
 ) -> Result<Option<Found>, Missing> {
-    let Some((who, share, busy_s)) = limited(look, limit)? else { return Ok(None) };
+    let Some((who, share, busy_s)) = limited(look, limit, may_be)? else { return Ok(None) };
     let most = most_of(look, setting)?;
     let evidence = format!(
         "{who}: {what} held it back for {} of {busy_s:.2} s; {setting}{whose} allows {} bytes",
@@ -116,8 +121,14 @@ pub(super) const RULES: &[DoctorRule] = &[
         goals: "T",
         at: At::Node,
         given: &[("tcp.connections", "some")],
-        inputs: &["sysctl net.ipv4.tcp_rmem", "tcp.busy_us", "tcp.rwnd_limited_us", "tcp.rtt_us"],
-        condition: "a connection waited over 5 % of its busy time for the receiver's window",
+        inputs: &[
+            "sysctl net.ipv4.tcp_rmem",
+            "tcp.busy_us",
+            "tcp.rwnd_limited_us",
+            "tcp.rtt_us",
+            "tcp.wscale",
+        ],
+        condition: "a connection with window scaling waited over 5 % of its busy time for the receiver's window",
         meaning: "the receiver's window is smaller than rate × round trip",
         advice: Advice::PeerKnob("sysctl net.ipv4.tcp_rmem", "NEW"),
         effect: "the rate grows to what the path carries",
@@ -125,7 +136,10 @@ pub(super) const RULES: &[DoctorRule] = &[
         source: "ESnet fasterdata; ndt7",
         look: |look| {
             let setting = ("sysctl net.ipv4.tcp_rmem", " of this end");
-            buffer(look, "tcp.rwnd_limited_us", setting, "the receiver's window")
+            // Without a scale no buffer makes the window larger (TCP-04).
+            let scales = look.numbers("tcp.wscale")?;
+            let is_scaled = |who: &str| value_of(&scales, who) != Some(0.0);
+            buffer(look, ("tcp.rwnd_limited_us", is_scaled), setting, "the receiver's window")
         },
     },
     DoctorRule {
@@ -150,8 +164,9 @@ pub(super) const RULES: &[DoctorRule] = &[
         risk: "more data that waits in the sender",
         source: "ndt7",
         look: |look| {
-            let waited =
-                buffer(look, "tcp.sndbuf_limited_us", ("sysctl net.ipv4.tcp_wmem", ""), "its send buffer")?;
+            let (limit, setting) =
+                (("tcp.sndbuf_limited_us", |_: &str| true), ("sysctl net.ipv4.tcp_wmem", ""));
+            let waited = buffer(look, limit, setting, "its send buffer")?;
             let limit = most_of(look, "sysctl net.ipv4.tcp_wmem")?;
             let held = at_limit(look)?.into_iter().next().filter(|_| waited.is_none());
             let Some(SmallBuffer { who, bytes, need, what }) = held else { return Ok(waited) };

@@ -64,7 +64,7 @@ const UNMEASURED: [(&str, &str); 8] = [
     ("stall.most_us", "interrupts and polls were not timed"),
     ("arrivals.at_period_share", "times between arrivals were not taken"),
     ("phc.offset_ns", "the card's clock was not compared"),
-    ("mtu.path", "no destination was given, and the other end of the link is not among the nodes"),
+    ("mtu.other", "the other end of the link is not among the nodes"),
     ("page_pool.slow", "pools of pages are not read"),
     ("page_pool.fast", "pools of pages are not read"),
 ];

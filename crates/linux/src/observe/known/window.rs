@@ -174,13 +174,12 @@ fn other_ends(nodes: &mut BTreeMap<String, NodeFacts>) {
         .iter()
         .flat_map(|(node, facts)| facts.interfaces.iter().filter_map(move |one| end(node, one)))
         .collect();
-    for (node, name, own, other, mtu) in &ends {
+    for (node, name, own, other, _) in &ends {
         let is_other = |end: &&End| end.0 != *node && end.2 == *other && end.3 == *own;
         let others: Vec<&End> = ends.iter().filter(is_other).collect();
         let known = nodes.get_mut(node).and_then(|facts| facts.interfaces.get_mut(name));
         if let (Some(known), [only]) = (known, &others[..]) {
-            // A path carries what its smaller end takes.
-            known.insert("mtu.path".into(), Fact::Number(only.4.min(*mtu)));
+            known.insert("mtu.other".into(), Fact::Number(only.4));
         }
     }
 }
@@ -233,11 +232,11 @@ mod tests {
             ("b".to_owned(), end(3.0, 2.0, 1400.0)),
         ]);
         other_ends(&mut nodes);
-        assert_eq!(nodes["a"].interfaces["eth0"]["mtu.path"], Fact::Number(1400.0));
+        assert_eq!(nodes["a"].interfaces["eth0"]["mtu.other"], Fact::Number(1400.0));
         nodes.insert("c".to_owned(), end(3.0, 2.0, 1400.0));
-        nodes.get_mut("a").unwrap().interfaces.get_mut("eth0").unwrap().remove("mtu.path");
+        nodes.get_mut("a").unwrap().interfaces.get_mut("eth0").unwrap().remove("mtu.other");
         other_ends(&mut nodes);
-        assert!(!nodes["a"].interfaces["eth0"].contains_key("mtu.path"), "two could be the other end");
+        assert!(!nodes["a"].interfaces["eth0"].contains_key("mtu.other"), "two could be the other end");
     }
 
     #[test]
