@@ -172,6 +172,44 @@ fn changes_lie_on_each_other_and_what_somebody_else_set_stays() {
 }
 
 #[test]
+fn a_star_stands_for_each_queue_that_there_is() {
+    let _turn = beside();
+    let Some(bench) = Bench::up("all queues") else { return };
+    bench.lab.must("a", "ip link add q0 numrxqueues 3 numtxqueues 3 type veth peer name q1");
+    let cpus = |folder: &str| {
+        // In the namespace's own sysfs.
+        let line = format!("mount -t sysfs none /sys; grep -H . {folder}/queues/rx-*/rps_cpus");
+        bench.lab.must("a", &format!("unshare -m sh -c '{line}'"))
+    };
+    let before = cpus("/sys/class/net/q0");
+    assert_eq!(before.lines().count(), 3, "{before}");
+    bench.must(&["set", "q0", "rps_cpus@rx-1=0"]);
+    let one = cpus("/sys/class/net/q0");
+    let made = bench.json(&["set", "q0", "rps_cpus@*=0"]);
+    let states: Vec<&str> =
+        made["changes"].as_array().unwrap().iter().filter_map(|change| change["state"].as_str()).collect();
+    assert_eq!(states, ["already", "set", "set"]);
+    assert!(cpus("/sys/class/net/q0").lines().all(|line| line.ends_with('1')));
+    let shown = bench.json(&["show", "q0:rps_cpus@*"]);
+    let values: Vec<&str> =
+        shown["knobs"].as_array().unwrap().iter().filter_map(|knob| knob["value"].as_str()).collect();
+    assert_eq!(values, ["0", "0", "0"]);
+    // A profile may say so, too.
+    let file = bench.state.path().join("profile");
+    std::fs::write(&file, "q0:rps_cpus@*=none\n").unwrap();
+    let differs = bench.json(&["diff", file.to_str().unwrap()]);
+    assert_eq!(differs["changes"].as_array().unwrap().len(), 3, "{differs}");
+    let (said, code) = bench.refused(&["set", "q0", "rps_cpus@rx-0=1", "rps_cpus@*=0"]);
+    assert!(said.contains("rps_cpus@rx-0 is to be set twice") && code == Some(2), "{said}");
+    let (said, code) = bench.refused(&["show", "lo:xps_cpus@*"]);
+    assert!(said.contains("lo has no xps_cpus@*") && code == Some(3), "{said}");
+    let undone = bench.json(&["undo", "q0:rps_cpus@*"]);
+    assert_eq!(undone["changes"].as_array().unwrap().len(), 3, "each with what was before it: {undone}");
+    assert_ne!(one, before);
+    assert_eq!((cpus("/sys/class/net/q0"), bench.journals()), (before, 0));
+}
+
+#[test]
 fn an_interface_that_went_or_has_another_name_is_said() {
     let _turn = beside();
     let Some(bench) = Bench::up("tune of what goes") else { return };

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use linux::journal::Journals;
 use linux::sys::{netns, process};
 use linux::tune::kept::{self, Ask, name_of};
-use linux::tune::{irqbalance, list, read, row};
+use linux::tune::{irqbalance, list, means, read, row};
 use linux::undo;
 use record::knob::{KnobChange, KnobReading};
 use record::{Problem, Result};
@@ -195,7 +195,10 @@ fn show(words: &[String], target: &Target, output: &Output) -> Result<()> {
     let (namespace, knobs) = target.within(|space| {
         let knobs = match names.as_slice() {
             [] => list(interface.as_deref())?,
-            names => names.iter().map(|name| one(name, interface.as_deref())).collect::<Result<_>>()?,
+            names => {
+                let all = names.iter().map(|name| named(name, interface.as_deref()));
+                all.collect::<Result<Vec<_>>>()?.concat()
+            }
         };
         Ok((space.to_owned(), knobs))
     })?;
@@ -204,7 +207,7 @@ fn show(words: &[String], target: &Target, output: &Output) -> Result<()> {
     })
 }
 
-fn one(name: &str, interface: Option<&str>) -> Result<KnobReading> {
+fn named(name: &str, interface: Option<&str>) -> Result<Vec<KnobReading>> {
     let (interface, name) = name_of(name, interface);
     read(&name, interface.as_deref())
 }
@@ -289,7 +292,7 @@ fn put_back(names: &[String], output: &Output) -> Result<()> {
     let wanted: Vec<(Option<String>, String)> = names.iter().map(|name| name_of(name, None)).collect();
     let is_wanted = |change: &KnobChange| {
         let is_it = |(interface, name): &(Option<String>, String)| {
-            *name == change.name && (interface.is_none() || *interface == change.interface)
+            means(name, &change.name) && (interface.is_none() || *interface == change.interface)
         };
         wanted.is_empty() || wanted.iter().any(is_it)
     };

@@ -18,7 +18,7 @@ use record::{Problem, Result};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::list::{find, not_set, told};
+use super::list::{find, meant, not_set, told};
 use super::row::{Access, Risk};
 use super::rows::row;
 use super::setting::{LATENCY, Setting};
@@ -95,9 +95,14 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(ask: &Ask, namespace: &str) -> Result<Plan> {
+    /// Of each knob that the name means.
+    fn all(ask: &Ask, namespace: &str) -> Result<Vec<Plan>> {
+        let settings = meant(&ask.name, ask.interface.as_deref())?;
+        settings.into_iter().map(|setting| Plan::of(setting, ask, namespace)).collect()
+    }
+
+    fn of(mut setting: Setting, ask: &Ask, namespace: &str) -> Result<Plan> {
         let interface = ask.interface.as_deref();
-        let mut setting = find(&ask.name, interface)?;
         let name = setting.name();
         let refused = |refusal: Refusal| told(&name, interface, &refusal);
         let was = setting.read().map_err(refused)?;
@@ -242,8 +247,13 @@ fn begin(journals: &Journals, persistent: bool) -> Result<Journal> {
     }
 }
 
+fn all_plans(asks: &[Ask], namespace: &str) -> Result<Vec<Plan>> {
+    let all = asks.iter().map(|ask| Plan::all(ask, namespace)).collect::<Result<Vec<_>>>()?;
+    Ok(all.into_iter().flatten().collect())
+}
+
 fn plans(asks: &[Ask], namespace: &str, may_flap: bool) -> Result<Vec<Plan>> {
-    let plans = asks.iter().map(|ask| Plan::of(ask, namespace)).collect::<Result<Vec<_>>>()?;
+    let plans = all_plans(asks, namespace)?;
     let knob = |plan: &Plan| (plan.change.interface.clone(), plan.change.name.clone());
     let mut knobs = std::collections::BTreeSet::new();
     if let Some(twice) = plans.iter().find(|plan| !knobs.insert(knob(plan))) {
@@ -277,7 +287,7 @@ pub fn set(journals: &Journals, namespace: &str, asks: &[Ask], may_flap: bool) -
 /// # Errors
 /// Input: no such knob or value. Host: one cannot be read.
 pub fn compare(namespace: &str, asks: &[Ask]) -> Result<Vec<KnobChange>> {
-    let plans = asks.iter().map(|ask| Plan::of(ask, namespace)).collect::<Result<Vec<_>>>()?;
+    let plans = all_plans(asks, namespace)?;
     let differing = plans.into_iter().filter(|plan| !plan.is_done()).map(|plan| plan.change);
     Ok(differing.map(|change| KnobChange { state: ChangeState::Foreign, ..change }).collect())
 }
@@ -337,7 +347,7 @@ pub fn hold(
 
 /// The kernel keeps the least of all limits that are written to this file and held open.
 fn hold_latency(ask: &Ask) -> Result<(File, KnobChange)> {
-    let mut plan = Plan::of(ask, "")?;
+    let mut plan = Plan::of(find(&ask.name, ask.interface.as_deref())?, ask, "")?;
     let number: i32 = plan
         .change
         .wanted

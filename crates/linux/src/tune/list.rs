@@ -6,20 +6,23 @@ use record::knob::KnobReading;
 use record::{Problem, Result};
 
 use super::row::{Access, PART, Row, Where};
-use super::rows::{KNOBS, row};
+use super::rows::{KNOBS, is_each, row};
 use super::setting::{FLOWS, Setting};
 use super::{Knob, Place};
 use crate::netlink::{Netlink, Refusal};
 use crate::sys::process;
 
-/// A knob of an interface of the calling thread's namespace, or of that namespace or the machine.
+/// The knobs of that name of an interface of the calling thread's namespace, or of that namespace or the machine: several where a `*` stands
+/// for each queue or CPU.
 ///
 /// # Errors
 /// Input: no such knob or interface. Host: it is not there, or may not be read.
-pub fn read(name: &str, interface: Option<&str>) -> Result<KnobReading> {
-    let mut setting = find(name, interface)?;
-    let value = setting.read().map_err(|refusal| told(&setting.name(), interface, &refusal))?;
-    Ok(reading(&setting, interface, value))
+pub fn read(name: &str, interface: Option<&str>) -> Result<Vec<KnobReading>> {
+    let one = |mut setting: Setting| {
+        let value = setting.read().map_err(|refusal| told(&setting.name(), interface, &refusal))?;
+        Ok(reading(&setting, interface, value))
+    };
+    meant(name, interface)?.into_iter().map(one).collect()
 }
 
 /// All knobs of an interface of the calling thread's namespace, or all of that namespace and the machine, which can be read.
@@ -66,6 +69,22 @@ pub(super) fn find(name: &str, interface: Option<&str>) -> Result<Setting> {
     let is_plain =
         !part.contains("..") && (!part.contains('/') || matches!(row.place, Where::Route | Where::Namespace));
     if is_plain { Ok(Setting::new(row, &part, place.as_ref())) } else { Err(unknown()) }
+}
+
+/// The knobs that a name means: with a `*` for the queue or the CPU each that there is, else the one of that name.
+pub(super) fn meant(name: &str, interface: Option<&str>) -> Result<Vec<Setting>> {
+    let setting = find(name, interface)?;
+    if !is_each(setting.row, &setting.part) {
+        return Ok(vec![setting]);
+    }
+    let place = setting.interface.as_ref();
+    let all = parts(setting.row, place).into_iter().map(|part| Setting::new(setting.row, &part, place));
+    let there: Vec<Setting> = all.filter(|one| one.clone().read().is_ok()).collect();
+    if !there.is_empty() {
+        return Ok(there);
+    }
+    let of = interface.unwrap_or("this machine");
+    Err(Problem::host(format!("{of} has no {name}")))
 }
 
 /// An interface of the calling thread's namespace.

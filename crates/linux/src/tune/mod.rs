@@ -34,7 +34,7 @@ use crate::sys::packet::StampConfig;
 
 pub use list::{interfaces, irqbalance, list, read};
 pub use row::{Kind, Risk, Row, Where};
-pub use rows::{KNOBS, row};
+pub use rows::{KNOBS, means, row};
 pub use setting::Setting;
 
 use row::Access;

@@ -183,6 +183,19 @@ pub fn row(name: &str) -> Option<(&'static Row, String)> {
     })
 }
 
+/// Whether the part of a name is a `*` that stands for each queue or CPU that there is.
+pub(super) fn is_each(row: &Row, part: &str) -> bool {
+    part.chars().eq([PART]) && matches!(row.place, Where::Queue | Where::Cpu)
+}
+
+/// Whether a name means a knob: it is the knob's own, or has a `*` for each queue or CPU.
+pub fn means(name: &str, knob: &str) -> bool {
+    let is_same = |(each, part): (&Row, String)| {
+        is_each(each, &part) && row(knob).is_some_and(|(row, _)| std::ptr::eq(row, each))
+    };
+    name == knob || row(name).is_some_and(is_same)
+}
+
 /// The part of a name without one: of a sysctl its own name.
 fn whole_part(row: &Row) -> String {
     row.name.strip_prefix("sysctl ").unwrap_or_default().to_owned()

@@ -1,5 +1,6 @@
 //! What a rule sees of the facts: those of one interface, of its node and of the host, by name.
 
+use super::Advice;
 use record::facts::{Fact, Facts, Known};
 use record::{Delta, delta};
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ pub type Answer = Result<Option<Found>, Missing>;
 type Places<T> = Result<Vec<(String, T)>, Missing>;
 
 /// What convicts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Found {
     /// Estimated part of the goal's quantity that it costs, 0 to 1.
     pub loss: f64,
@@ -20,6 +21,15 @@ pub struct Found {
     pub evidence: String,
     /// What the setting should be; `NEW` in the command.
     pub new: String,
+    /// What to do in place of what the rule says.
+    pub instead: Option<Advice>,
+}
+
+impl Found {
+    /// The same finding, for which something else is to be done.
+    pub fn but(self, advice: Advice) -> Found {
+        Found { instead: Some(advice), ..self }
+    }
 }
 
 /// A finding when `holds`.
@@ -30,7 +40,7 @@ pub fn when(holds: bool, loss: f64, evidence: impl Into<String>) -> Answer {
 /// A finding when `holds`, and what the setting should be.
 pub fn becomes(holds: bool, loss: f64, evidence: impl Into<String>, new: impl ToString) -> Answer {
     let loss = if loss.is_finite() { loss.clamp(0.0, 1.0) } else { 0.0 };
-    Ok(holds.then(|| Found { loss, evidence: evidence.into(), new: new.to_string() }))
+    Ok(holds.then(|| Found { loss, evidence: evidence.into(), new: new.to_string(), instead: None }))
 }
 
 /// The facts that are looked at.

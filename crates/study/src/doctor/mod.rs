@@ -392,9 +392,10 @@ fn acquitting(rule: &DoctorRule, look: &Look<'_>) -> String {
 }
 
 fn convicted(rule: &DoctorRule, place: &Place<'_>, found: &Found) -> DoctorPlace {
-    let (command, undo) = commands(rule.advice, place, &found.new);
+    let advice = found.instead.unwrap_or(rule.advice);
+    let (command, undo) = commands(advice, place, &found.new);
     let evidence = found.evidence.clone();
-    let (loss, change) = (found.loss, change(rule.advice, place, &found.new));
+    let (loss, change) = (found.loss, change(advice, place, &found.new));
     DoctorPlace {
         place: place.name.clone(),
         status: RuleStatus::Finding,
@@ -417,10 +418,7 @@ fn change(advice: Advice, place: &Place<'_>, new: &str) -> Option<AdvisedChange>
         return None;
     }
     let value = filled(value, place, new);
-    let set = match knob.strip_prefix("sysctl ") {
-        Some(name) => format!("{name}={value}"),
-        None => format!("{}:{knob}={value}", place.interface),
-    };
+    let set = format!("{}={value}", named(knob, place.interface));
     Some(AdvisedChange { node: place.node.into(), at_peer, set, may_flap: may_flap(knob) })
 }
 
@@ -429,8 +427,9 @@ fn commands(advice: Advice, place: &Place<'_>, new: &str) -> (String, String) {
     match advice {
         Advice::Knob(knob, value) => {
             let set = |value: &str| tune(knob, place.interface, value);
-            let old = place.look.text(knob).unwrap_or_else(|_| "OLD".to_owned());
-            (set(&filled(value, place, new)), set(&old))
+            let undo = || format!("pathlab tune undo {}", quoted(&named(knob, place.interface)));
+            let undo = place.look.text(knob).map_or_else(|_| undo(), |old| set(&old));
+            (set(&filled(value, place, new)), undo)
         }
         Advice::PeerKnob(knob, value) => {
             let set = tune(knob, place.interface, &filled(value, place, new));
@@ -460,12 +459,27 @@ fn may_flap(knob: &str) -> bool {
     FLAPPING.iter().any(|begin| knob.starts_with(begin))
 }
 
-/// How a knob is set. A sysctl belongs to a namespace, everything else to an interface.
-fn tune(knob: &str, interface: &str, value: &str) -> String {
-    let value = if value.contains(' ') { format!("'{value}'") } else { value.to_owned() };
-    let flaps = if may_flap(knob) { " --allow-link-flap" } else { "" };
+/// The name of a knob as `pathlab tune` takes it: a sysctl's and a CPU's have no interface.
+fn named(knob: &str, interface: &str) -> String {
     match knob.strip_prefix("sysctl ") {
-        Some(name) => format!("pathlab tune set {name}={value}"),
-        None => format!("pathlab tune set {interface} {knob}={value}{flaps}"),
+        Some(name) => name.into(),
+        None if interface.is_empty() => knob.into(),
+        None => format!("{interface}:{knob}"),
     }
+}
+
+/// How a knob is set.
+fn tune(knob: &str, interface: &str, value: &str) -> String {
+    let flaps = if may_flap(knob) { " --allow-link-flap" } else { "" };
+    let set = |name: &str| quoted(&format!("{name}={value}"));
+    match knob.strip_prefix("sysctl ") {
+        Some(name) => format!("pathlab tune set {}", set(name)),
+        None if interface.is_empty() => format!("pathlab tune set {}", set(knob)),
+        None => format!("pathlab tune set {interface} {}{flaps}", set(knob)),
+    }
+}
+
+/// A word as a shell wants it.
+fn quoted(word: &str) -> String {
+    if word.contains([' ', '*']) { format!("'{word}'") } else { word.to_owned() }
 }

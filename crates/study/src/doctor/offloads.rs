@@ -2,6 +2,7 @@
 
 use super::look::{Look, Missing, any_moved, becomes, busiest, count, percent, when};
 use super::{Advice, At, DoctorRule};
+use std::cmp::Ordering;
 
 /// A finding when a feature is not as it should be.
 fn feature(look: &Look<'_>, name: &str, should: bool, loss: f64) -> super::Answer {
@@ -16,6 +17,12 @@ fn feature(look: &Look<'_>, name: &str, should: bool, loss: f64) -> super::Answe
 fn frames_per_s(look: &Look<'_>) -> Result<f64, Missing> {
     Ok(look.per_s("stats.rx_packets")? + look.per_s("stats.tx_packets")?)
 }
+
+/// Frames did not fit although both ends of this link agree.
+const ELSEWHERE: Advice = Advice::Say(
+    "look for the smaller MTU further along the path ('pathlab doctor' there, or 'ping -M do -s SIZE'); net.ipv4.tcp_mtu_probing=1 at the \
+     senders gets TCP through meanwhile",
+);
 
 /// Rows.
 pub(super) const RULES: &[DoctorRule] = &[
@@ -205,7 +212,7 @@ pub(super) const RULES: &[DoctorRule] = &[
             "TcpExt.TCPMTUPFail",
             "Ip.FragFails",
         ],
-        condition: "the other end of the link has another MTU, or frames did not fit",
+        condition: "the other end of the link has another MTU, or frames did not fit (then the smaller one is elsewhere)",
         meaning: "small messages arrive, full-size ones vanish",
         advice: Advice::Knob("mtu", "NEW"),
         effect: "no hanging transfers",
@@ -218,9 +225,14 @@ pub(super) const RULES: &[DoctorRule] = &[
             let moved = super::look::any_of(look, &odd)?;
             let more = if moved.is_empty() { String::new() } else { format!("; {moved}") };
             // Which of both was meant nobody can see; what carries more is the first to be tried.
-            let loss = if mtu < other { 0.95 } else { 0.9 };
+            let loss = match mtu.total_cmp(&other) {
+                Ordering::Less => 0.95,
+                Ordering::Greater => 0.9,
+                Ordering::Equal => 0.3,
+            };
             let evidence = format!("MTU {mtu}, the other end of the link has {other}{more}");
-            becomes(mtu != other || !moved.is_empty(), loss, evidence, other)
+            let found = becomes(mtu != other || !moved.is_empty(), loss, evidence, other)?;
+            Ok(found.map(|found| if mtu == other { found.but(ELSEWHERE) } else { found }))
         },
     },
     DoctorRule {
@@ -296,7 +308,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["qdisc.kind", "qdisc.backlog_bytes", "txqueuelen", "speed_mbps"],
         condition: "pfifo_fast with a queue of 1,000 frames at 1 Gbit/s or less, or more than 5 ms wait in the qdisc",
         meaning: "bufferbloat in the host",
-        advice: Advice::Run("pathlab tune set IF qdisc=fq_codel", "pathlab tune set IF qdisc={qdisc.kind}"),
+        advice: Advice::Knob("qdisc", "fq_codel"),
         effect: "90 % less delay under load",
         risk: "a little CPU time",
         source: "general knowledge",
@@ -320,7 +332,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["qdisc.kind", "sysctl net.ipv4.tcp_congestion_control", "tcp.rtt_us", "tcp.bytes_retrans"],
         condition: "no fq with BBR where there is a queue; or retransmissions over long round trips (> 20 ms) without it",
         meaning: "bursts: pacing is left to timers of TCP, or there is none",
-        advice: Advice::Run("pathlab tune set IF qdisc=fq", "pathlab tune set IF qdisc={qdisc.kind}"),
+        advice: Advice::Knob("qdisc", "fq"),
         effect: "fewer losses by bursts",
         risk: "",
         source: "ESnet fasterdata",
@@ -351,7 +363,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["qdisc.kind", "queues.tx", "cpu.busy", "cpu.total", "stats.rx_packets", "stats.tx_packets"],
         condition: "one qdisc for several transmit queues, and more than 100,000 frames/s",
         meaning: "one lock for all CPUs",
-        advice: Advice::Run("pathlab tune set IF qdisc=mq", "pathlab tune set IF qdisc={qdisc.kind}"),
+        advice: Advice::Knob("qdisc", "mq"),
         effect: "more frames sent",
         risk: "shaping is lost",
         source: "kernel, sysctl/net.rst",

@@ -152,10 +152,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["rps_cpus", "queues.rx", "cpus", "cpu.softirq", "cpu.total"],
         condition: "fewer queues than CPUs, and RPS spreads to none while a CPU is over 90 % in soft interrupts; or RPS sends all to one CPU",
         meaning: "one CPU does the work of receiving",
-        advice: Advice::Run(
-            "for q in /sys/class/net/IF/queues/rx-*; do echo NEW > $q/rps_cpus; done",
-            "write back: {rps_cpus}",
-        ),
+        advice: Advice::Knob("rps_cpus@*", "NEW"),
         effect: "2 to 4 times the frames",
         risk: "interrupts between CPUs, 5 µs for each frame",
         source: "kernel, networking/scaling.rst; netutils-linux autorps",
@@ -169,7 +166,7 @@ pub(super) const RULES: &[DoctorRule] = &[
                 record::unit::many(u64::from(spread), "CPU"),
                 percent(busy)
             );
-            let all = format!("{:x}", if cpus < 64.0 { (1u64 << cpus as u64) - 1 } else { u64::MAX });
+            let all = format!("0-{}", cpus - 1.0);
             let holds = queues < cpus && (one || spread == 0 && busy > SATURATED);
             becomes(holds, if one { 0.4 } else { 0.5 }, evidence, all)
         },
@@ -182,10 +179,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["rps_cpus", "queues.rx", "cpus"],
         condition: "RPS although there is a queue for each CPU",
         meaning: "an interrupt between CPUs and a backlog that can drop, for nothing",
-        advice: Advice::Run(
-            "for q in /sys/class/net/IF/queues/rx-*; do echo 0 > $q/rps_cpus; done",
-            "write back: {rps_cpus}",
-        ),
+        advice: Advice::Knob("rps_cpus@*", "none"),
         effect: "5 to 15 % less CPU time",
         risk: "",
         source: "kernel, networking/scaling.rst",

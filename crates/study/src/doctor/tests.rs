@@ -232,6 +232,47 @@ fn a_rule_does_not_apply_where_what_it_is_given_is_not_so() {
 }
 
 #[test]
+fn what_is_advised_goes_with_what_was_found() {
+    let found = |rule: &str, which: usize| {
+        let (_, _, ours, theirs) =
+            fixtures().into_iter().filter(|one| one.0 == rule && one.1 == "fires").nth(which).unwrap();
+        let report = ends(rules().find(|one| one.id == rule).unwrap(), &ours, &theirs);
+        (report.command, report.undo, report.places[0].change.clone().map(|change| change.set))
+    };
+    let (command, undo, change) = found("MTU-02", 0);
+    assert_eq!(
+        (command.as_str(), undo.as_str()),
+        (
+            "pathlab tune set eth0 mtu=1500 --allow-link-flap",
+            "pathlab tune set eth0 mtu=1400 --allow-link-flap"
+        )
+    );
+    assert_eq!(change.as_deref(), Some("eth0:mtu=1500"));
+    let (command, undo, change) = found("MTU-02", 1);
+    assert!(
+        command.starts_with("look for the smaller MTU") && undo.is_empty() && change.is_none(),
+        "{command}"
+    );
+    // Of each queue or CPU, which each had a value of its own.
+    let (command, undo, change) = found("RPS-01", 0);
+    assert_eq!(
+        (command.as_str(), undo.as_str()),
+        ("pathlab tune set eth0 'rps_cpus@*=0-3'", "pathlab tune undo 'eth0:rps_cpus@*'")
+    );
+    assert_eq!(change.as_deref(), Some("eth0:rps_cpus@*=0-3"));
+    let (command, undo, _) = found("CPU-01", 0);
+    assert_eq!(
+        (command.as_str(), undo.as_str()),
+        ("pathlab tune set 'cpu.governor@*=performance'", "pathlab tune undo 'cpu.governor@*'")
+    );
+    let (command, undo, _) = found("QD-03", 0);
+    assert_eq!(
+        (command.as_str(), undo.as_str()),
+        ("pathlab tune set eth0 qdisc=fq", "pathlab tune undo eth0:qdisc")
+    );
+}
+
+#[test]
 fn the_worst_comes_first_and_other_goals_do_not_count() {
     let (ours, _) = parsed(
         "kind=veth feature.tx-tcp-segmentation=off feature.rx-gro=on feature.rx-lro=off feature.tx-nocache-copy=on",
