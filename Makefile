@@ -13,7 +13,7 @@ build:
 dist:               ## a static binary with man pages and completions: tarball, .deb, container file, in target/dist
 	dist/build.sh
 
-test: peers         ## install what the tests need and run them all
+test:               ## install what the tests need (peers, below) and run them all
 	tests/all.sh
 
 peers:              ## the programs that the tests talk to (Debian packages, only what is missing)

@@ -28,9 +28,9 @@ mkdir -p target
 : >"$PATHLAB_RETRIES"
 : >"$PATHLAB_TURNS"
 : >target/tests.log
-before=$(traces)
+# Incremental compiling makes the first build longer and those after an edit shorter: who has begun with it goes on so.
+[ -n "$(ls -A target/debug/incremental 2>/dev/null)" ] || export CARGO_INCREMENTAL=0
 hurried=""
-hurry
 failed=0
 times=() # of each stage: its seconds and its name
 
@@ -42,6 +42,33 @@ stage() { # NAME COMMAND...
     times+=("$((SECONDS - began)) $name")
 }
 
+# A command that goes on beside others: what it says and how long it took stand in files until its end is waited for. It is a process
+# group of its own, which an interrupt of this script ends, too.
+begin() { # NAME COMMAND...
+    local name=$1
+    shift
+    set -m
+    (
+        began=$SECONDS
+        "$@" >"target/$name.log" 2>&1
+        status=$?
+        echo "$((SECONDS - began))" >"target/$name.seconds"
+        exit "$status"
+    ) &
+    begun[$name]=$!
+    set +m
+}
+end() { # NAME
+    local status=0
+    [ -n "${begun[$1]:-}" ] || { echo "$1: was not begun"; return 1; }
+    wait "${begun[$1]}" || status=$?
+    unset "begun[$1]"
+    tee -a target/tests.log <"target/$1.log"
+    return "$status"
+}
+declare -A begun=()
+trap 'for group in "${begun[@]}"; do kill -- "-$group" 2>/dev/null; done' EXIT
+
 # Lints, for the target of `make dist` where it is there: the static binary must go on compiling, musl's C types differ from glibc's.
 lints() {
     local target; target=$(uname -m)-unknown-linux-musl
@@ -51,8 +78,9 @@ lints() {
         echo "static binary: not checked, no musl-gcc or no Rust target $target" >>"$PATHLAB_SKIPS"
         target=""
     fi
+    # A folder of its own: in the other one it would wait for `cargo test`, and that for it.
     # shellcheck disable=SC2086 # words
-    nice cargo clippy --workspace --all-targets $target --locked --quiet -- -D warnings
+    CARGO_TARGET_DIR=target/lints chrt --idle 0 cargo clippy --workspace --all-targets $target --locked --quiet -- -D warnings
 }
 
 # Output of tests that passed is shown too: a skip that nobody sees would be a pass. One failure does not hide another.
@@ -83,40 +111,28 @@ compile_osken() {
     said=$(cargo test --workspace --locked --no-run --test openflow 2>&1) || { echo "$said"; return 1; }
     osken_program=$(sed -n 's|.*Executable tests/openflow.rs (\(.*\))|\1|p' <<<"$said")
 }
-begin_osken() {
-    set -m # a process group of its own, which an interrupt of this script ends, too
-    (
-        began=$SECONDS
-        "${osken_program:?not compiled}" >target/openflow.log 2>&1
-        status=$?
-        echo "$((SECONDS - began))" >target/openflow.seconds
-        exit "$status"
-    ) &
-    osken=$!
-    set +m
-    trap 'kill -- "-$osken" 2>/dev/null' EXIT
-}
-end_osken() {
-    wait "$osken"
-    local status=$?
-    trap - EXIT
-    cat target/openflow.log >>target/tests.log
-    cat target/openflow.log
-    return "$status"
-}
+osken() { "${osken_program:?not compiled}"; }
 
 stage "formatting" cargo fmt --check
-stage "compile os-ken's suite" compile_osken
-begin_osken
+begin peers tests/peers.sh
+stage "compile os-ken's suite, beside the installation of the peers" compile_osken
+stage "waiting for the peers" end peers
+before=$(traces)
+hurry
+begin osken osken
 stage "compile the tests" nice cargo test --workspace --locked --quiet --no-run
-stage "clippy, as a static binary" lints
+# The planted faults and many tests of the crates mostly wait: lints, which get what they leave of the CPUs, run beside them.
+begin lints lints
 stage "audit" tests/audit.sh
 stage "tests of the crates" crates
-stage "waiting for os-ken's suite" end_osken
-times+=("$(cat target/openflow.seconds) os-ken's suite, beside the stages from its compilation to here")
+stage "waiting for os-ken's suite" end osken
+times+=("$(cat target/osken.seconds) os-ken's suite, beside the stages from its compilation to here")
+stage "tests: faults" tests --test faults
+stage "waiting for clippy" end lints
+times+=("$(cat target/lints.seconds) clippy, as a static binary, beside the tests of the crates and the planted faults")
 for file in tests/*.rs; do
     name=$(basename "$file" .rs)
-    case " openflow ${names[*]} " in *" $name "*) continue ;; esac # has run, by itself or with its namesake of a crate
+    case " openflow faults ${names[*]} " in *" $name "*) continue ;; esac # has run, by itself or with its namesake of a crate
     case $name in
         system | switch) stage "tests: $name" "$name" ;;
         *) stage "tests: $name" tests --test "$name" ;;

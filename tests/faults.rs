@@ -362,7 +362,7 @@ fn is_seen(test: &Value, place: &str) -> bool {
 }
 
 /// How many labs are played in at once: a play mostly waits. A flood is alone.
-const AT_ONCE: usize = 5;
+const AT_ONCE: usize = 8;
 
 fn play_all(plays: &[(&Fault, Setting)]) -> Vec<Score> {
     let host = RwLock::new(());

@@ -87,4 +87,4 @@ mod validity;
 #[path = "system/watch.rs"]
 mod watch;
 
-use support::turn::{alone, beside};
+use support::turn::{alone, beside, loud};

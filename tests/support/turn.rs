@@ -7,38 +7,63 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// How many tests may run beside each other: each mostly waits.
-const TOGETHER: usize = 6;
+/// What a test may run beside: others of its kind only. Those of a kind begin when no test of a kind before it waits.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Kind {
+    #[default]
+    Beside,
+    Loud,
+    Alone,
+}
+
+impl Kind {
+    /// How many may run at the same time, and the word of `PATHLAB_TURNS`.
+    fn row(self) -> (usize, &'static str) {
+        match self {
+            Kind::Beside => (6, "beside"),
+            Kind::Loud => (2, "loud"),
+            Kind::Alone => (1, "alone"),
+        }
+    }
+}
 
 #[derive(Default)]
 struct Turns {
-    /// Tests that run beside each other.
+    /// Tests that run.
     running: usize,
-    /// Those that want to.
-    waiting: usize,
-    /// Whether a test is alone.
-    is_alone: bool,
+    /// Their kind.
+    kind: Kind,
+    /// Those of each kind that want to.
+    waiting: [usize; 3],
 }
 
-static TURNS: Mutex<Turns> = Mutex::new(Turns { running: 0, waiting: 0, is_alone: false });
+static TURNS: Mutex<Turns> = Mutex::new(Turns { running: 0, kind: Kind::Beside, waiting: [0; 3] });
 static ENDED: Condvar = Condvar::new();
 
 /// The turn of a test. It ends when this goes.
 pub struct Turn {
-    is_alone: bool,
+    kind: Kind,
     began: Instant,
 }
 
 impl Turn {
-    fn begin(is_alone: bool) -> Turn {
-        Turn { is_alone, began: Instant::now() }
+    fn begin(kind: Kind) -> Turn {
+        turns().waiting[kind as usize] += 1;
+        let is_next = |now: &Turns| {
+            let is_first = now.waiting[..kind as usize].iter().all(|waiting| *waiting == 0);
+            is_first && (now.running == 0 || now.kind == kind) && now.running < kind.row().0
+        };
+        let now = ENDED.wait_while(turns(), |now| !is_next(now));
+        let mut now = now.unwrap_or_else(|broken| broken.into_inner());
+        now.waiting[kind as usize] -= 1;
+        (now.running, now.kind) = (now.running + 1, kind);
+        Turn { kind, began: Instant::now() }
     }
 
     /// A line of the file that tests/all.sh names in `PATHLAB_TURNS`: seconds, how it ran, the test.
     fn note(&self) {
         let Some(path) = std::env::var_os("PATHLAB_TURNS") else { return };
-        let how = if self.is_alone { "alone" } else { "beside" };
-        let thread = std::thread::current();
+        let (thread, how) = (std::thread::current(), self.kind.row().1);
         let line =
             format!("{:.1}\t{how}\t{}\n", self.began.elapsed().as_secs_f64(), thread.name().unwrap_or("?"));
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
@@ -50,37 +75,28 @@ fn turns() -> MutexGuard<'static, Turns> {
     TURNS.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
-fn until(ready: impl Fn(&Turns) -> bool) -> MutexGuard<'static, Turns> {
-    ENDED.wait_while(turns(), |now| !ready(now)).unwrap_or_else(|broken| broken.into_inner())
-}
-
-/// What is measured here must have the machine to itself: two cores cannot be measured by two at once. So must what sends as fast as
-/// it can, because all namespaces share each CPU's backlog (`net.core.netdev_max_backlog`), and what may not lose a single frame.
-pub fn alone() -> Turn {
-    until(|now| now.running + now.waiting == 0 && !now.is_alone).is_alone = true;
-    Turn::begin(true)
-}
-
 /// What is counted here stays right however slowly it goes: it may run beside others of its kind, but beside no measurement. Such a
 /// test mostly waits, for frames a few hundred a second and for labs that come and go.
 pub fn beside() -> Turn {
-    turns().waiting += 1;
-    let mut now = until(|now| now.running < TOGETHER && !now.is_alone);
-    now.waiting -= 1;
-    now.running += 1;
-    Turn::begin(false)
+    Turn::begin(Kind::Beside)
+}
+
+/// What sends as fast as it can, while nothing that is asked of it depends on how fast that is or on what was lost: a benchmark that shall
+/// only work.
+pub fn loud() -> Turn {
+    Turn::begin(Kind::Loud)
+}
+
+/// What is measured here must have the machine to itself: two cores cannot be measured by two at once. So must what sends as fast as
+/// it can and may lose no frame, because all namespaces share each CPU's backlog (`net.core.netdev_max_backlog`).
+pub fn alone() -> Turn {
+    Turn::begin(Kind::Alone)
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         self.note();
-        let mut now = turns();
-        if self.is_alone {
-            now.is_alone = false
-        } else {
-            now.running -= 1
-        }
-        drop(now);
+        turns().running -= 1;
         ENDED.notify_all();
     }
 }

@@ -1,9 +1,9 @@
 //! The benchmarks of ports, with grids of seconds: that they run, are written down, go on after a kill, and parse.
 //! What they measure is not judged here.
 
-use crate::alone;
 use crate::capture::until;
 use crate::support::{finish, installed, is_root, pathlab, run, run_ok, skip, start};
+use crate::{alone, loud};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ fn lines(directory: &Path) -> usize {
 
 #[test]
 fn a_capture_benchmark_goes_on_after_a_kill() {
-    let _turn = alone();
+    let _turn = loud();
     if !permitted("a benchmark that was killed") {
         return;
     }
@@ -96,7 +96,7 @@ fn a_capture_benchmark_goes_on_after_a_kill() {
 
 #[test]
 fn a_send_benchmark_counts_what_left() {
-    let _turn = alone();
+    let _turn = loud();
     if !permitted("a benchmark of senders") {
         return;
     }
@@ -117,7 +117,7 @@ fn a_send_benchmark_counts_what_left() {
 
 #[test]
 fn rivals_are_started_stopped_and_read() {
-    let _turn = alone();
+    let _turn = loud();
     if !permitted("benchmarks against rivals") {
         return;
     }
@@ -152,6 +152,7 @@ fn rivals_are_started_stopped_and_read() {
 /// Every arm carries frames with few rules and with many, or says why it cannot; what was stopped between its turns is gone at the end.
 #[test]
 fn switches_are_measured_beside_each_other() {
+    // Each is asked to carry some frames, in 50 ms.
     let _turn = alone();
     if !permitted("a benchmark of switches") {
         return;
@@ -194,7 +195,7 @@ fn switches_are_measured_beside_each_other() {
 
 #[test]
 fn changes_of_rules_are_measured_beside_traffic() {
-    let _turn = alone();
+    let _turn = loud();
     if !permitted("a benchmark of changes") {
         return;
     }

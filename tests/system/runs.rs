@@ -1,7 +1,7 @@
 //! Measured runs: the ledger closes, the record is whole, nothing stays.
 
 use crate::support::{PATHLAB, TestLab, command, finish, installed, is_root, pathlab, run_ok, skip, start};
-use crate::{alone, beside};
+use crate::{alone, beside, loud};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -248,7 +248,7 @@ fn without_root_a_run_works_in_a_user_namespace() {
 
 #[test]
 fn the_contest_with_the_peers_can_be_held() {
-    let _turn = alone();
+    let _turn = loud();
     if !installed("netperf") || !installed("iperf3") {
         skip("bench peers, in full", "netperf or iperf3 is not installed");
     }
