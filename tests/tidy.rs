@@ -178,11 +178,11 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("tcp", &[]),
             ("hosts", &[]),
             ("measure", &["plan", "process", "programs", "unconnected", "watch"]),
-            ("session", &["measure", "notices", "plan", "process", "programs", "watch"]),
+            ("session", &["doctor", "measure", "notices", "plan", "process", "programs", "watch"]),
             ("course", &["programs"]),
             ("side", &["course", "plan"]),
             ("trial", &["notices", "plan", "process", "session"]),
-            ("prove", &["doctor", "notices", "plan", "session", "trial"]),
+            ("prove", &["notices", "plan", "session", "trial"]),
             ("case", &["notices", "plan", "process", "programs", "prove", "session", "trial"]),
             (
                 "bench",
@@ -222,6 +222,7 @@ const FOLDER_ARROWS: FolderArrows = &[
                 &[
                     "criteria",
                     "dead_frames",
+                    "doctor",
                     "findings",
                     "hosts",
                     "layers",

@@ -143,7 +143,8 @@ fn prove(
 impl Proving<'_> {
     /// What the doctor would turn, looked at while the tests run once.
     fn suspects(&self) -> Result<Vec<Suspect>> {
-        let side = self.titled("asking the doctor");
+        let mut side = self.titled("asking the doctor");
+        side.plan = suspects::plan(&side.plan);
         let mut course = self.args.trial.course(&side, self.lab, 0)?;
         let screen = Screen::new(self.output);
         let found = suspects::find(self.lab, &side.plan, &mut course, self.args.allow_link_flap, &screen);

@@ -216,6 +216,52 @@ fn facts_of_another_host_are_judged_as_those_of_this_one() {
     }
 }
 
+/// A run that takes facts keeps them, and each reader of its record is told the same; repetitions have none.
+#[test]
+fn a_run_tells_what_the_doctor_finds_in_each_of_its_tests() {
+    let _turn = beside();
+    let Some(lab) = lab(PAIR, "doctor-of-run") else { return };
+    if !installed("ethtool") {
+        return skip("the doctor of a run", "ethtool is not installed");
+    }
+    lab.must("a", "ethtool -K eth0 tso off");
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(
+        at("two.plan"),
+        "topology pair\nrepetitions 2\ntest tcp-stream duration 800ms\ntest udp-rr duration 800ms rate 500pps\n",
+    )
+    .unwrap();
+    let (plan, runs) = (at("two.plan"), at("runs"));
+    let output = run(&["run", &plan, "--lab", &lab.name, "--doctor", "--dir", &runs, "--json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let tests = record["tests"].as_array().unwrap();
+    assert_eq!(tests.len(), 4, "{said}");
+    for test in tests {
+        let has_facts = test["facts"]["nodes"]["a"]["interfaces"]["eth0"].is_object();
+        assert_eq!(has_facts, test["repetition"] == 1, "{} #{}: {said}", test["name"], test["repetition"]);
+    }
+    // They were taken while frames flowed: counters moved.
+    let is_tcp = |test: &Value| test["spec"]["kind"] == "tcp-stream";
+    let of_tcp = tests.iter().find(|test| is_tcp(test) && test["repetition"] == 1).unwrap();
+    let sent = &of_tcp["facts"]["nodes"]["a"]["interfaces"]["eth0"]["stats.tx_packets"];
+    assert!(sent["after"].as_u64().unwrap() > sent["before"].as_u64().unwrap() + 50, "{sent}");
+    assert!(!said.contains("no frames flowed"), "{said}");
+    let shown = String::from_utf8(run(&["show", "latest", "--dir", &runs]).stdout).unwrap();
+    let section = shown.split("What the doctor finds").nth(1).unwrap_or_else(|| panic!("{shown}"));
+    assert!(section.contains("OFF-01 a:eth0: tx-tcp-segmentation is off"), "{section}");
+    assert!(section.contains("do: pathlab tune set eth0 feature.tx-tcp-segmentation=on"), "{section}");
+    assert_eq!(section.matches("123 rules over").count(), 2, "of each test once: {section}");
+    let page = at("page.html");
+    let written = run(&["report", "latest", "--dir", &runs, "-o", &page]);
+    assert!(written.status.success(), "{written:?}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(
+        page.contains("What the doctor found in tcp-stream duration 800ms #1") && page.contains("OFF-01")
+    );
+}
+
 /// A document of facts as of a card, with this fact beside what it needs.
 fn card(facts: &[(&str, &str)]) -> String {
     let known = facts.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect::<Vec<_>>().join(",");

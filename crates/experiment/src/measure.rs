@@ -19,16 +19,14 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long an agent may take to end after its link was closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The way of its frames, what both ends saw, and what was read around it.
+pub type Measured = (Path, Outcome, TestObservation);
+
 /// Runs one test: the way of its frames, what both ends saw, and what was read around it, to that depth.
 ///
 /// # Errors
 /// What stopped it: a dead agent, a host that cannot, an interrupt.
-pub fn test(
-    lab: &Lab,
-    observer: &mut Observer,
-    spec: &TestSpec,
-    depth: Depth,
-) -> Result<(Path, Outcome, TestObservation)> {
+pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec, depth: Depth) -> Result<Measured> {
     if linux::sys::process::interrupted() {
         return Err(interrupted());
     }

@@ -33,6 +33,8 @@ pub struct Extra {
     pub layers_every: Option<u32>,
     /// Whether the frames of each test that die are written to a file beside the record.
     pub dead_frames: bool,
+    /// Whether facts of all nodes are taken while frames of each test flow, in its first repetition.
+    pub facts: bool,
 }
 
 /// An experiment.

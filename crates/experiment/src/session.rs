@@ -9,7 +9,8 @@
 //!
 //! **Price.** The programs of all labs wait beside the one that works; an idle one wakes some 20 times a second.
 
-use crate::measure;
+use crate::doctor;
+use crate::measure::{self, Measured};
 use crate::notices::Notices;
 use crate::plan::{Extra, Plan, Planned};
 use crate::process::now;
@@ -18,6 +19,7 @@ use linux::lab::Lab;
 use linux::observe::Observer;
 use load::Outcome;
 use load::protocol::setup::EndRole;
+use record::facts::Facts;
 use record::{
     ActorUsage, Conditions, Finding, PathVariant, Problem, ProblemKind, Result, RunRecord, Snapshot,
     TestRecord, TestSpec, Witness, WitnessStatus,
@@ -31,6 +33,9 @@ use study::test::{self, Evidence};
 
 /// How long the lab is watched without traffic, to know its background.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
+
+/// Facts are watched for half of a test, and no longer than this.
+const LONGEST_WINDOW: Duration = Duration::from_secs(2);
 
 /// The conditions of a test, with what of the lab ended or did not come to rest.
 fn conditions(lab: &Lab, spec: &TestSpec, seen: &mut TestObservation) -> Vec<Conditions> {
@@ -161,10 +166,10 @@ impl<'lab> Course<'lab> {
         let repetition = test.repetition;
         // For a test that cannot begin: what a switch did with its first frames may say why.
         let glanced = watch::glance(self.lab);
-        let depth = self.depth(test.order);
-        match measure::test(self.lab, &mut self.observer, &planned.spec, depth) {
+        let (measured, facts) = self.watched(&planned.spec, &test, notices)?;
+        match measured {
             Ok((path, outcome, seen)) => {
-                let test = self.conclude(planned, TestRecord { path, ..test }, outcome, seen);
+                let test = self.conclude(planned, TestRecord { path, facts, ..test }, outcome, seen);
                 keep(&mut self.writer, test, notices);
             }
             Err(problem) if problem.kind == ProblemKind::Measured => {
@@ -182,10 +187,43 @@ impl<'lab> Course<'lab> {
         Ok(())
     }
 
+    /// What came of the frames of a test, and the facts of all nodes meanwhile where they are wanted: those that cannot be taken are said to be
+    /// missing.
+    fn watched(
+        &mut self,
+        spec: &TestSpec,
+        test: &TestRecord,
+        notices: &dyn Notices,
+    ) -> Result<(Result<Measured>, Option<Facts>)> {
+        let depth = self.depth(test.order);
+        let (lab, observer) = (self.lab, &mut self.observer);
+        let work = || measure::test(lab, observer, spec, depth);
+        if !self.extra.facts || test.repetition > 1 {
+            return Ok((work(), None));
+        }
+        let window = Duration::from_millis(spec.duration_ms / 2).min(LONGEST_WINDOW);
+        let (measured, taken) = doctor::beside::facts(lab, &spec.from, window, work)?;
+        let missing = |problem: Problem| {
+            // Whoever ended the run knows why.
+            if !linux::sys::process::interrupted() {
+                notices.warn(&problem);
+                notices.note(&format!("{}: the doctor sees no facts", test.name));
+            }
+        };
+        let facts = taken.map_err(missing).ok();
+        if facts.as_ref().is_some_and(|taken| !taken.flowed) && measured.is_ok() {
+            notices.note(&format!(
+                "{}: no frames flowed, or few; the doctor looked at the lab after it",
+                test.name
+            ));
+        }
+        Ok((measured, facts.map(|taken| taken.facts)))
+    }
+
     /// What is looked at of the test that is the `order`-th of the run.
     fn depth(&self, order: u32) -> Depth {
         let file = || store::dead_frames(self.writer.directory(), order);
-        let Extra { profile_hz, layers_every, dead_frames } = self.extra;
+        let Extra { profile_hz, layers_every, dead_frames, facts: _ } = self.extra;
         Depth { profile_hz, layers_every, dead_frames: dead_frames.then(file) }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::conditions::Conditions;
 use crate::drops::DropsReport;
+use crate::facts::Facts;
 use crate::finding::{Finding, Limit};
 use crate::flow::FlowObservation;
 use crate::histogram::Latency;
@@ -210,6 +211,9 @@ pub struct TestRecord {
     /// The frames of the test that died, and the file of them beside the record; none where it was not wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_frames: Option<DropsReport>,
+    /// Facts of all nodes over a window in which its frames flowed; none where they were not wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Facts>,
     /// What limited it.
     pub limit: Limit,
     /// What held TCP back; none for other kinds.

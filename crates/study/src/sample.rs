@@ -345,6 +345,7 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
         ledger,
         kernel_drops: vec![],
         dead_frames: None,
+        facts: None,
         limit: Limit {
             what: if lossy { "socket_buffer" } else { "round_trip" }.into(),
             place: if lossy { "node b, socket" } else { "" }.into(),
@@ -633,6 +634,7 @@ mod tests {
             conditions(test);
             test.time = Some(record::TimeObservation { missing: vec![text()], ..time() });
             test.dead_frames = Some(dead_frames());
+            test.facts = Some(record::facts::Facts::default());
             test.layers = Some(layers());
             test.spec.rate = Some(Rate::BitsPerSecond(1e6));
             for end in [&mut test.sender, &mut test.receiver] {

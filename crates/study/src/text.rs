@@ -36,6 +36,7 @@ pub fn run(run: &RunRecord, colour: bool) -> String {
     parts.push(section(&paint, "What limited each test", text(&table::limits(run))));
     parts.push(section(&paint, "Where the time went", times(run, &paint)));
     parts.push(section(&paint, "Latency by layer", layers(run, &paint)));
+    parts.push(section(&paint, "What the doctor finds", of_tests(run, &paint, crate::doctor::text::of_test)));
     parts.push(fold(&section(&paint, "Findings", findings(&run.findings, &paint)), &paint));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")

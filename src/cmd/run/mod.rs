@@ -64,6 +64,9 @@ pub struct RunArgs {
     /// Write the frames of each test that the kernel drops to a capture file beside the record, each with why it died (docs/drops.md).
     #[arg(long)]
     drops: bool,
+    /// Take facts of all nodes in the middle of each test, in its first repetition, and say what the doctor finds in them (docs/doctor.md).
+    #[arg(long)]
+    doctor: bool,
     /// Take stamps of one in N messages in each layer of the path during each test of datagrams, and split their latency by layer.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -205,7 +208,8 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
         plan.quick();
     }
     plan.repetitions = args.repetitions.unwrap_or(plan.repetitions);
-    plan.extra = Extra { profile_hz: args.profile, layers_every: args.layers, dead_frames: args.drops };
+    let (profile_hz, layers_every) = (args.profile, args.layers);
+    plan.extra = Extra { profile_hz, layers_every, dead_frames: args.drops, facts: args.doctor };
     let about = RunRecord {
         label: args.label.clone(),
         plan_name: name,

@@ -25,6 +25,7 @@ pub mod text;
 
 use look::{Answer, Found, Look};
 use record::facts::{Facts, Known};
+use record::{TestRecord, TrafficKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -65,6 +66,11 @@ impl Goal {
     /// Its word.
     pub fn word(self) -> &'static str {
         self.row().1
+    }
+
+    /// What a test of this kind is about.
+    pub fn of(kind: TrafficKind) -> Goal {
+        if kind.is_round_trip() { Goal::Latency } else { Goal::Throughput }
     }
 
     /// Whether a rule is about it.
@@ -243,6 +249,11 @@ struct Place<'a> {
     node: &'a str,
     interface: &'a str,
     look: Look<'a>,
+}
+
+/// What the rules say of the facts that were taken while frames of a test flowed; nothing where none were.
+pub fn of_test(test: &TestRecord) -> Option<DoctorReport> {
+    Some(examine(test.facts.as_ref()?, None, Some(Goal::of(test.spec.kind))))
 }
 
 /// Applies every rule to every place.

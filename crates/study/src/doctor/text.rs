@@ -2,18 +2,27 @@
 
 use super::{DoctorReport, RuleReport, RuleStatus, word};
 use crate::table::folded;
+use record::TestRecord;
 use std::fmt::Write as _;
+
+/// What was found while frames of a test flowed; nothing where facts were not wanted.
+pub fn of_test(test: &TestRecord) -> String {
+    let one = |report: DoctorReport| folded(&format!("{}{}\n", suspects(&report), counts(&report)), 2);
+    super::of_test(test).map(one).unwrap_or_default()
+}
+
+/// All findings, the worst first.
+fn suspects(report: &DoctorReport) -> String {
+    let findings = of(report, RuleStatus::Finding);
+    if findings.is_empty() {
+        return "nothing found\n".into();
+    }
+    findings.iter().enumerate().map(|(number, rule)| suspect(number + 1, rule)).collect()
+}
 
 /// All of it; with `all` also the rules without a finding.
 pub fn report(report: &DoctorReport, all: bool) -> String {
-    let mut text = String::new();
-    let findings = of(report, RuleStatus::Finding);
-    if findings.is_empty() {
-        text.push_str("nothing found\n");
-    }
-    for (number, rule) in findings.iter().enumerate() {
-        text.push_str(&suspect(number + 1, rule));
-    }
+    let mut text = suspects(report);
     text.push_str(&conflicts(report, all));
     let _ = writeln!(text, "\n{}", counts(report));
     if all {

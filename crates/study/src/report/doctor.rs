@@ -1,14 +1,27 @@
 //! The page's section of the doctor: the findings with what convicts them and what to do, what is unknown, the counts.
 
-use crate::doctor::{DoctorPlace, DoctorReport, RuleReport, RuleStatus, text};
+use crate::doctor::{DoctorPlace, DoctorReport, RuleReport, RuleStatus, of_test, text};
+use crate::findings::title;
+use crate::table::in_plan_order;
+use record::{RunRecord, TestRecord};
 use serde_json::{Value, json};
 
-/// What the doctor says of one host's facts.
+/// What the doctor says of the facts of a host or of a test.
 pub struct Examined {
-    /// What they are called on the page: the name of their file.
+    /// What they are called on the page: the name of their file or of the test.
     pub name: String,
     /// What the rules say.
     pub report: DoctorReport,
+}
+
+/// Of each test that has facts.
+pub fn of_tests(runs: &[RunRecord]) -> Vec<Examined> {
+    let one = |run: &RunRecord, test: &TestRecord| {
+        let name = if runs.len() > 1 { format!("{} of {}", title(test), run.id) } else { title(test) };
+        Some(Examined { name, report: of_test(test)? })
+    };
+    let of_run = |run| in_plan_order(run).into_iter().filter_map(move |test| one(run, test));
+    runs.iter().flat_map(of_run).collect()
 }
 
 /// The template's values.

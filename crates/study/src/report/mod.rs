@@ -43,7 +43,7 @@ const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 /// Latency distributions with more lines than this hide each other.
 const MOST_LINES: usize = 24;
 
-/// Makes the page, with a section for each host of which the doctor saw facts.
+/// Makes the page, with a section for each test and each host of which the doctor saw facts.
 ///
 /// # Errors
 /// An input problem without any run; a host problem when the page cannot be rendered.
@@ -69,7 +69,7 @@ pub fn html(runs: &[RunRecord], examined: &[Examined]) -> Result<String> {
         "results": rows::results(runs, &groups),
         "more": rows::more(runs, &groups),
         "findings": findings(runs),
-        "examined": examined.iter().map(doctor::section).collect::<Vec<_>>(),
+        "examined": doctor::of_tests(runs).iter().chain(examined).map(doctor::section).collect::<Vec<_>>(),
         "criteria": criteria(runs),
         "has_failed": runs.iter().flat_map(|run| &run.tests).flat_map(|test| &test.criteria).any(|one| !one.passed),
         "plans": alike(runs, |run| run.plan.clone()),

@@ -5,6 +5,8 @@
 //!
 //! **Price.** Two readings, and in the window the programs of `pathlab llstat` for each card, at most [`MOST_CARDS`]. Nothing is changed.
 
+pub mod beside;
+
 use linux::observe::known::{FactReading, FactSources};
 use linux::observe::llstat::Llstat;
 use linux::sys::process;
