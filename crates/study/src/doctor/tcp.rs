@@ -248,12 +248,9 @@ pub(super) const RULES: &[DoctorRule] = &[
         at: At::Node,
         given: &[],
         inputs: &["sysctl net.ipv4.tcp_timestamps", "sysctl net.ipv4.tcp_sack"],
-        condition: "time stamps or selective acknowledgements are off",
+        condition: "selective acknowledgements are off; or time stamps, which are then to be switched on",
         meaning: "no protection against wrapped numbers; without SACK a loss costs whole windows",
-        advice: Advice::Run(
-            "pathlab tune set net.ipv4.tcp_timestamps=1 net.ipv4.tcp_sack=1",
-            "pathlab tune set net.ipv4.tcp_timestamps={sysctl net.ipv4.tcp_timestamps} net.ipv4.tcp_sack={sysctl net.ipv4.tcp_sack}",
-        ),
+        advice: Advice::Knob("sysctl net.ipv4.tcp_sack", "1"),
         effect: "recovery from loss",
         risk: "12 bytes of each segment",
         source: "ESnet fasterdata",
@@ -261,7 +258,11 @@ pub(super) const RULES: &[DoctorRule] = &[
             let (stamps, sack) =
                 (look.number("sysctl net.ipv4.tcp_timestamps")?, look.number("sysctl net.ipv4.tcp_sack")?);
             let loss = if sack == 0.0 { 0.3 } else { 0.05 };
-            when(stamps == 0.0 || sack == 0.0, loss, format!("tcp_timestamps {stamps}, tcp_sack {sack}"))
+            let evidence = format!("tcp_timestamps {stamps}, tcp_sack {sack}");
+            let found = when(stamps == 0.0 || sack == 0.0, loss, evidence)?;
+            // The one that costs more is put right first.
+            let stamps_only = |found: Found| found.but(Advice::Knob("sysctl net.ipv4.tcp_timestamps", "1"));
+            Ok(found.map(|found| if sack == 0.0 { found } else { stamps_only(found) }))
         },
     },
     DoctorRule {

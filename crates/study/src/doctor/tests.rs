@@ -265,6 +265,13 @@ fn what_is_advised_goes_with_what_was_found() {
         (command.as_str(), undo.as_str()),
         ("pathlab tune set 'cpu.governor@*=performance'", "pathlab tune undo 'cpu.governor@*'")
     );
+    let (sack, ..) = found("TCP-05", 0);
+    let (stamps, undo, _) = found("TCP-05", 1);
+    assert_eq!(
+        (sack.as_str(), stamps.as_str()),
+        ("pathlab tune set net.ipv4.tcp_sack=1", "pathlab tune set net.ipv4.tcp_timestamps=1")
+    );
+    assert_eq!(undo, "pathlab tune set net.ipv4.tcp_timestamps=0");
     let (command, undo, _) = found("QD-03", 0);
     assert_eq!(
         (command.as_str(), undo.as_str()),
