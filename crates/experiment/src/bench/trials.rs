@@ -14,8 +14,9 @@ use crate::prove::{ChangedArm, LabChange};
 use crate::session::Course;
 use crate::trial::{Arm, TrialSetup, TrialSide, carry_out};
 use linux::lab::{Lab, Topology};
+use linux::sys::process;
 use record::trial::{TrialRecord, TrialTest};
-use record::{Problem, Result, RunRecord};
+use record::{Problem, ProblemKind, Result, RunRecord};
 use serde::Serialize;
 use study::stats::median;
 use study::trial::StoppingRule;
@@ -215,7 +216,14 @@ fn once(
     let [a, b] = labs;
     let ended = carry_out([arm(a)?, arm(b)?], setup, notices)?;
     let TrialRecord { mut tests, .. } = ended.trial;
-    ended.stopped.map_or_else(|| Ok(tests.remove(0)), Err)
+    match ended.stopped {
+        // A trial whose pairs could not be used could not tell; it does not end the others.
+        Some(problem) if problem.kind == ProblemKind::Measured && !process::interrupted() => {
+            notices.warn(&problem);
+            Ok(tests.remove(0))
+        }
+        stopped => stopped.map_or_else(|| Ok(tests.remove(0)), Err),
+    }
 }
 
 /// Notices of a trial among many: its parts are not told.
@@ -236,7 +244,8 @@ impl Notices for Quiet<'_> {
 fn count(question: &Question, trials: &[TrialTest]) -> TrialsResult {
     let of = |outcome: &str| trials.iter().filter(|test| test.outcome() == outcome).count() as u32;
     let truth = if question.is_better { 1.1 } else { 1.0 };
-    let held = trials.iter().filter(|test| holds(test, truth)).count();
+    let with_effect: Vec<&TrialTest> = trials.iter().filter(|test| test.effect.is_some()).collect();
+    let held = with_effect.iter().filter(|test| holds(test, truth)).count();
     let effects: Vec<f64> = trials.iter().filter_map(|test| Some(test.effect?.value)).collect();
     let pairs: Vec<f64> = trials.iter().map(|test| test.pairs.len() as f64).collect();
     TrialsResult {
@@ -247,7 +256,7 @@ fn count(question: &Question, trials: &[TrialTest]) -> TrialsResult {
         worse: of("worse"),
         same: of("same"),
         unknown: of("unknown"),
-        held_percent: 100.0 * held as f64 / trials.len().max(1) as f64,
+        held_percent: 100.0 * held as f64 / with_effect.len().max(1) as f64,
         pairs: median(&pairs).unwrap_or(0.0),
         effect: median(&effects).unwrap_or(0.0),
     }
