@@ -52,10 +52,8 @@ fn people(document: &TrialBenchDocument) -> String {
 fn row(one: &TrialsResult) -> Vec<String> {
     let mut cells = vec![one.name.to_owned(), one.test.to_owned()];
     cells.extend([one.better, one.worse, one.same, one.unknown].map(|trials| trials.to_string()));
-    cells.extend([
-        format!("{} %", number(one.held_percent)),
-        number(one.pairs),
-        format!("{:.3}", one.effect),
-    ]);
+    let held = one.held_percent.map(|percent| format!("{} %", number(percent)));
+    let effect = one.effect.map(|effect| format!("{effect:.3}"));
+    cells.extend([held, one.pairs.map(number), effect].map(|cell| cell.unwrap_or_else(|| "–".into())));
     cells
 }

@@ -136,12 +136,12 @@ pub struct TrialsResult {
     pub same: u32,
     /// Trials that could not tell.
     pub unknown: u32,
-    /// Intervals that hold the true effect, in percent.
-    pub held_percent: f64,
-    /// Pairs of a trial, median.
-    pub pairs: f64,
-    /// The effect, median.
-    pub effect: f64,
+    /// Intervals that hold the true effect, in percent; none where no trial has one.
+    pub held_percent: Option<f64>,
+    /// Pairs of a trial, median; none without any trial.
+    pub pairs: Option<f64>,
+    /// The effect, median; none where no trial has one.
+    pub effect: Option<f64>,
 }
 
 /// Runs the benchmark.
@@ -244,8 +244,7 @@ impl Notices for Quiet<'_> {
 fn count(question: &Question, trials: &[TrialTest]) -> TrialsResult {
     let of = |outcome: &str| trials.iter().filter(|test| test.outcome() == outcome).count() as u32;
     let truth = if question.is_better { 1.1 } else { 1.0 };
-    let with_effect: Vec<&TrialTest> = trials.iter().filter(|test| test.effect.is_some()).collect();
-    let held = with_effect.iter().filter(|test| holds(test, truth)).count();
+    let held = trials.iter().filter(|test| holds(test, truth)).count();
     let effects: Vec<f64> = trials.iter().filter_map(|test| Some(test.effect?.value)).collect();
     let pairs: Vec<f64> = trials.iter().map(|test| test.pairs.len() as f64).collect();
     TrialsResult {
@@ -256,9 +255,9 @@ fn count(question: &Question, trials: &[TrialTest]) -> TrialsResult {
         worse: of("worse"),
         same: of("same"),
         unknown: of("unknown"),
-        held_percent: 100.0 * held as f64 / with_effect.len().max(1) as f64,
-        pairs: median(&pairs).unwrap_or(0.0),
-        effect: median(&effects).unwrap_or(0.0),
+        held_percent: (!effects.is_empty()).then(|| 100.0 * held as f64 / effects.len() as f64),
+        pairs: median(&pairs),
+        effect: median(&effects),
     }
 }
 
