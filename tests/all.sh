@@ -28,7 +28,7 @@ mkdir -p target
 : >"$PATHLAB_RETRIES"
 : >"$PATHLAB_TURNS"
 : >target/tests.log
-# Incremental compiling makes the first build longer and those after an edit shorter: who has begun with it goes on so.
+# Incremental compiling makes the first build a tenth longer and those after an edit shorter: whoever began with it stays with it.
 [ -n "$(ls -A target/debug/incremental 2>/dev/null)" ] || export CARGO_INCREMENTAL=0
 hurried=""
 failed=0

@@ -81,8 +81,8 @@ pub fn beside() -> Turn {
     Turn::begin(Kind::Beside)
 }
 
-/// What sends as fast as it can, while nothing that is asked of it depends on how fast that is or on what was lost: a benchmark that shall
-/// only work.
+/// What sends as fast as it can, while nothing that is asked of it depends on how fast that is or on what was lost: a benchmark that
+/// only has to run to its end.
 pub fn loud() -> Turn {
     Turn::begin(Kind::Loud)
 }

@@ -34,8 +34,8 @@ use study::test::{self, Evidence};
 /// How long the lab is watched without traffic, to know its background.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
 
-/// Facts are watched for half of a test, and no longer than this.
-const LONGEST_WINDOW: Duration = Duration::from_secs(2);
+/// Facts are watched for half of a test, but neither shorter nor longer than this, in milliseconds.
+const WINDOW_MS: (u64, u64) = (100, 2_000);
 
 /// The conditions of a test, with what of the lab ended or did not come to rest.
 fn conditions(lab: &Lab, spec: &TestSpec, seen: &mut TestObservation) -> Vec<Conditions> {
@@ -201,7 +201,7 @@ impl<'lab> Course<'lab> {
         if !self.extra.facts || test.repetition > 1 {
             return Ok((work(), None));
         }
-        let window = Duration::from_millis(spec.duration_ms / 2).min(LONGEST_WINDOW);
+        let window = Duration::from_millis((load::length_ms(spec) / 2).clamp(WINDOW_MS.0, WINDOW_MS.1));
         let (measured, taken) = doctor::beside::facts(lab, &spec.from, window, work)?;
         let missing = |problem: Problem| {
             // Whoever ended the run knows why.

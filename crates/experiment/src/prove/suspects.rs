@@ -28,7 +28,7 @@ pub fn plan(plan: &Plan) -> Plan {
 /// Runs each test of a [`plan`] once and asks the doctor. What cannot be tried is listed with the reason.
 ///
 /// # Errors
-/// As [`Course::measure`].
+/// As [`Course::measure`]. Host: facts cannot be taken.
 pub fn find(
     lab: &Lab,
     plan: &Plan,
@@ -40,9 +40,12 @@ pub fn find(
     for test in 0..plan.tests.len() {
         notices.part("asking the doctor", test as u64, plan.tests.len() as u64);
         let measured = course.measure(plan, test, 1, test as u32 + 1, notices)?;
-        let report = measured.and_then(study::doctor::of_test);
-        let of_it = report.map(|report| suspects(&report, &plan.tests[test].spec, may_flap));
-        all.extend(of_it.into_iter().flatten());
+        // One that could not be run is a finding of its record.
+        let Some(measured) = measured else { continue };
+        let missing =
+            || Problem::host("the doctor cannot judge it without facts").at(plan.tests[test].name.clone());
+        let report = study::doctor::of_test(measured).ok_or_else(missing)?;
+        all.extend(suspects(&report, &plan.tests[test].spec, may_flap));
     }
     let mut all = ranked(all);
     for suspect in all.iter_mut().filter(|suspect| suspect.left_out.is_none()) {

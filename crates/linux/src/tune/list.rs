@@ -84,7 +84,7 @@ pub(super) fn meant(name: &str, interface: Option<&str>) -> Result<Vec<Setting>>
         return Ok(there);
     }
     let of = interface.unwrap_or("this machine");
-    Err(Problem::host(format!("{of} has no {name}")))
+    Err(Problem::host(format!("{of} has no {name}")).help("'pathlab tune show' lists what there is"))
 }
 
 /// An interface of the calling thread's namespace.

@@ -27,7 +27,7 @@ pub struct Found {
 
 impl Found {
     /// The same finding, for which something else is to be done.
-    pub fn but(self, advice: Advice) -> Found {
+    pub fn advising(self, advice: Advice) -> Found {
         Found { instead: Some(advice), ..self }
     }
 }

@@ -232,7 +232,7 @@ pub(super) const RULES: &[DoctorRule] = &[
             };
             let evidence = format!("MTU {mtu}, the other end of the link has {other}{more}");
             let found = becomes(mtu != other || !moved.is_empty(), loss, evidence, other)?;
-            Ok(found.map(|found| if mtu == other { found.but(ELSEWHERE) } else { found }))
+            Ok(found.map(|found| if mtu == other { found.advising(ELSEWHERE) } else { found }))
         },
     },
     DoctorRule {

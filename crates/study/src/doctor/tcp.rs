@@ -261,7 +261,8 @@ pub(super) const RULES: &[DoctorRule] = &[
             let evidence = format!("tcp_timestamps {stamps}, tcp_sack {sack}");
             let found = when(stamps == 0.0 || sack == 0.0, loss, evidence)?;
             // The one that costs more is put right first.
-            let stamps_only = |found: Found| found.but(Advice::Knob("sysctl net.ipv4.tcp_timestamps", "1"));
+            let stamps_only =
+                |found: Found| found.advising(Advice::Knob("sysctl net.ipv4.tcp_timestamps", "1"));
             Ok(found.map(|found| if sack == 0.0 { found } else { stamps_only(found) }))
         },
     },
