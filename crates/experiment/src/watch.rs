@@ -13,7 +13,10 @@ use load::conversation::observation::flow;
 use record::drops::DropsReport;
 use record::ledger::WitnessDrop;
 use record::snapshot::NodeSnapshot;
-use record::{Conditions, FlowObservation, LayerObservation, Result, Snapshot, TestSpec, TimeObservation};
+use record::{
+    Conditions, FlowInterface, FlowObservation, FlowPlace, LayerObservation, Result, Snapshot, TestSpec,
+    TimeObservation,
+};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use study::ledger::WitnessInput;
@@ -246,6 +249,7 @@ impl load::Observer for TestObserver<'_> {
         if let Some(watch) = self.watch.take() {
             let (flow, witnessed, links) = watch.end()?;
             (self.seen.flow, self.observer.flow_links) = (flow, links);
+            join_cables(self.lab, &mut self.seen.flow);
             self.seen.witness = Some(match witnessed {
                 Ok(WitnessCount { details, lost, .. }) => WitnessInput::Counted { details, lost },
                 Err(absent) => WitnessInput::Absent(absent),
@@ -279,4 +283,13 @@ fn watched<'a>(lab: &'a Lab, spec: &TestSpec) -> Vec<(String, BorrowedFd<'a>)> {
 /// The nodes of a lab as the observing parts want them.
 pub fn namespaces(lab: &Lab) -> Vec<(String, BorrowedFd<'_>)> {
     lab.nodes().iter().map(|node| (node.name().to_owned(), node.netns())).collect()
+}
+
+/// The kernel knows what is at the other end of a veth, and not what a cable leads to: that the topology says.
+fn join_cables(lab: &Lab, flow: &mut FlowObservation) {
+    let is_card = |one: &FlowInterface| one.other.is_none() && one.kind.is_empty();
+    for one in flow.interfaces.iter_mut().filter(|one| is_card(one)) {
+        let peer = lab.topology().peer(&one.node, &one.interface);
+        one.other = peer.map(|end| FlowPlace { node: end.node.clone(), interface: end.name.clone() });
+    }
 }

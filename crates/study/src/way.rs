@@ -319,7 +319,8 @@ pub(crate) fn is_open(at: &FlowInterface) -> bool {
 /// What is at the other side of an interface.
 fn outside(at: &FlowInterface, hook: Hook) -> Identity {
     match (at.kind.as_str(), &at.other) {
-        ("bridge", _) => Identity::Bridge(at.node.clone(), at.interface.clone()),
+        // A bond hands frames to its ports and takes them from there, as a bridge does.
+        ("bridge" | "bond", _) => Identity::Bridge(at.node.clone(), at.interface.clone()),
         (kind, None) if LEADS_OUT.contains(&kind) => Identity::Outside(at.node.clone(), at.interface.clone()),
         (kind, Some(other)) if LEADS_OUT.contains(&kind) => match hook {
             Hook::Egress => Identity::Link(at.node.clone(), at.interface.clone()),

@@ -43,14 +43,18 @@ pub struct CaseSetup<'a> {
 /// # Errors
 /// Host: nothing could be begun.
 pub fn run(cases: &[Case], setup: &CaseSetup<'_>) -> Result<(CasesRecord, Option<Problem>)> {
+    // Gone before anything is measured: what it is made of may be what the labs of the cases want.
     let place = NeedsLab::build()?;
+    let lacking: Result<Vec<_>> = cases.iter().map(|case| place.lacking(&case.needs)).collect();
+    place.leave(setup.notices);
+    let lacking = lacking?;
     let host = linux::observe::host_facts();
     let (kernel, label) = (host.kernel.clone(), setup.label.map(str::to_owned));
     let mut record =
         CasesRecord { schema: SCHEMA.into(), begun: now(), kernel, label, host, ..CasesRecord::default() };
     let mut stopped = None;
-    for case in cases {
-        match one(case, &place, setup) {
+    for (case, cannot) in cases.iter().zip(lacking) {
+        match cannot.map_or_else(|| measured(case, setup), |cannot| Ok(not_run(case, cannot))) {
             Ok(result) => record.cases.push(result),
             Err(problem) => {
                 stopped = Some(problem.at(format!("case {}", case.name)));
@@ -58,16 +62,12 @@ pub fn run(cases: &[Case], setup: &CaseSetup<'_>) -> Result<(CasesRecord, Option
             }
         }
     }
-    place.leave(setup.notices);
     record.stopped = stopped.as_ref().map(ToString::to_string);
     record.ended = now();
     Ok((record, stopped))
 }
 
-fn one(case: &Case, place: &NeedsLab, setup: &CaseSetup<'_>) -> Result<CaseResult> {
-    if let Some(cannot) = place.lacking(&case.needs)? {
-        return Ok(not_run(case, cannot));
-    }
+fn measured(case: &Case, setup: &CaseSetup<'_>) -> Result<CaseResult> {
     let labs = match build(case) {
         Ok(labs) => labs,
         Err(problem) if is_of_host(&problem) => return Ok(not_run(case, problem.to_string())),

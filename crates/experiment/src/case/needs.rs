@@ -25,18 +25,18 @@ pub struct Need {
 pub const NEEDS: [Need; 4] = [
     Need {
         name: "bonding",
-        lacking: || no_kind("bond", "CONFIG_BONDING").or_else(|| not_built("bonds")),
-        helps: "measure between two hosts that have them: 'pathlab serve' and 'pathlab test'",
+        lacking: || no_kind("bond", "CONFIG_BONDING"),
+        helps: "run it in a virtual machine with another kernel: 'pathlab vm case run …'",
     },
     Need {
         name: "vlan",
-        lacking: || no_kind("vlan", "CONFIG_VLAN_8021Q").or_else(|| not_built("interfaces of a VLAN")),
-        helps: "measure between two hosts that have them: 'pathlab serve' and 'pathlab test'",
+        lacking: || no_kind("vlan", "CONFIG_VLAN_8021Q"),
+        helps: "run it in a virtual machine with another kernel: 'pathlab vm case run …'",
     },
     Need {
         name: "coalescing",
         lacking: || no_knob("coalesce.rx-usecs", "a lab's interfaces (veth) have no interrupt to hold back"),
-        helps: "measure between two hosts with cards: 'pathlab tune set IF:coalesce.rx-usecs=N' and 'pathlab test'",
+        helps: "run it in a virtual machine, whose links are cards: 'pathlab vm case run …'",
     },
     Need {
         name: "two-cpus",
@@ -56,10 +56,6 @@ pub fn named(name: &str) -> Option<&'static Need> {
 fn no_kind(kind: &str, option: &str) -> Option<String> {
     let is_known = Netlink::open().knows_kind(kind);
     (!is_known).then(|| format!("this kernel has no interfaces of the kind '{kind}' ({option})"))
-}
-
-fn not_built(what: &str) -> Option<String> {
-    Some(format!("the topologies of pathlab have no {what}"))
 }
 
 fn no_knob(name: &str, why: &str) -> Option<String> {

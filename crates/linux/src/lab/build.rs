@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use record::{Problem, Result};
 
+use super::cables::{self, Cable};
 use super::node::{Node, lacking, refused, write_sysctl};
 use super::routing;
 use super::topology::{BridgeSpec, InterfaceSpec, LinkSpec, SysctlSpec, Topology, UpperSpec};
@@ -29,8 +30,8 @@ use crate::sys::process;
 /// Interfaces of a lab have indexes from here on, each its own: so the two ends of a link find each other by number
 /// even when somebody renamed them.
 const FIRST_INDEX: u32 = 10;
-/// Longest wait for a carrier, and for silence.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// Longest wait for a carrier, which the two ends of a cable agree about, and for silence.
+const DEADLINE: Duration = Duration::from_secs(15);
 /// More interfaces than that over each other no kernel makes (`MAX_NEST_DEV`).
 const MOST_HEIGHT: usize = 8;
 /// Pause between two looks at the kernel's state.
@@ -53,9 +54,13 @@ pub(super) fn find<'a>(nodes: &'a [Node], name: &str) -> Option<&'a Node> {
 ///
 /// # Errors
 /// A host problem when the kernel refuses something, an input problem when it does not know a setting or a value.
-pub(super) fn build(topology: &Topology, nodes: &[Node]) -> Result<()> {
+pub(super) fn build(topology: &Topology, nodes: &[Node], cables: &[Cable]) -> Result<()> {
     let waves = waves(topology);
-    run(topology, nodes, &[prepare, links])?;
+    run(topology, nodes, &[prepare])?;
+    match cables {
+        [] => run(topology, nodes, &[links])?,
+        _ => cables::lay(topology, nodes, cables)?,
+    }
     stack(topology, nodes, &waves)?;
     run(topology, nodes, &[interfaces])?;
     switch_on(topology, nodes, &waves)?;
@@ -242,14 +247,21 @@ fn make_bridge(topology: &Topology, netlink: &mut Netlink, bridge: &BridgeSpec) 
     let spec = &bridge.interface;
     let own = number(topology, spec);
     let mut make = || -> Result<(), Refusal> {
-        netlink.create_bridge(&spec.link(own))?;
+        match bridge.bond {
+            Some(mode) => netlink.create_bond(&spec.link(own), mode)?,
+            None => netlink.create_bridge(&spec.link(own))?,
+        }
         for port in &bridge.ports {
             netlink.set_master(index_of(topology, &spec.node, port).unwrap_or(0), own)?;
         }
         // A bridge takes the smallest MTU of its ports until it is told one.
         spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(own, mtu))
     };
-    make().map_err(|refusal| refused(&format!("bridge {}", spec.place()), refusal))
+    let place = format!("{} {}", bridge.word(), spec.place());
+    make().map_err(|refusal| match bridge.bond {
+        Some(_) => lacking(&place, refusal, "bond (CONFIG_BONDING)"),
+        None => refused(&place, refusal),
+    })
 }
 
 /// Offloads, shapers and settings of this node's interfaces, all still down.

@@ -13,6 +13,9 @@ use super::routing;
 use super::topology::{DEFAULT_MTU, InterfaceSpec, OffloadFeature, Prefix, Shaper, Topology, on_or_off};
 use crate::netlink::{LinkState, Netlink, Refusal, UpperState};
 
+/// What a card has at its root if nobody said anything (`net.core.default_qdisc`).
+const OF_CARDS: [&str; 4] = ["mq", "pfifo_fast", "fq_codel", "fq"];
+
 /// One interface as it is, and in what it differs from the topology.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckLine {
@@ -220,6 +223,8 @@ fn shaping(spec: &InterfaceSpec, link: &LinkState, now: Option<&Shaper>) -> Opti
         (Some(wanted), None) => unequal("qdisc", link.qdisc.clone(), format!("rate {}", rate(wanted))),
         (None, Some(now)) => Some(format!("it has a rate limit of {}", rate(now))),
         (None, None) if ["noqueue", "noop", ""].contains(&link.qdisc.as_str()) => None,
+        // A card has a queue of its own.
+        (None, None) if link.kind.is_empty() && OF_CARDS.contains(&link.qdisc.as_str()) => None,
         (None, None) => unequal("qdisc", link.qdisc.as_str(), "none"),
     }
 }

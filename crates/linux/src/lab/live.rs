@@ -17,6 +17,7 @@ use record::{Problem, Result};
 use serde::{Deserialize, Serialize};
 
 use super::build;
+use super::cables::{self, CABLES, Cable};
 use super::claim;
 use super::node::Node;
 use super::parse::{LONGEST_NAME, is_file_name};
@@ -138,6 +139,8 @@ pub struct Lab {
     pub(super) programs: Vec<NodeProgram>,
     /// Those of the programs that this process started.
     pub(super) children: Vec<Child>,
+    /// The cards that its links are made of, while it is built.
+    cables: Vec<Cable>,
 }
 
 impl Lab {
@@ -200,6 +203,7 @@ impl Lab {
             claim: None,
             programs: vec![],
             children: vec![],
+            cables: vec![],
         }
     }
 
@@ -209,6 +213,10 @@ impl Lab {
             let own = ProcessIdentity::own().map_err(|e| Problem::host(format!("cannot read /proc: {e}")))?;
             self.will([LabStep::Process { process: own }])?;
         }
+        self.cables = cables::choose(&self.topology)?;
+        if self.holds && !self.cables.is_empty() {
+            return Err(Problem::host("only root may move the cards of this machine").at(CABLES));
+        }
         for spec in &self.topology.nodes {
             let made = netns::create()
                 .and_then(|netns| Node::new(&spec.name, netns, declared(&self.topology, &spec.name)));
@@ -217,7 +225,7 @@ impl Lab {
         if !self.holds {
             self.pin_all()?;
         }
-        build::build(&self.topology, &self.nodes)
+        build::build(&self.topology, &self.nodes, &self.cables)
     }
 
     /// Says in the journal that the lab is complete.
@@ -270,6 +278,7 @@ impl Lab {
             index,
             name,
         }));
+        steps.extend(cables::steps(&self.topology, &self.nodes, &self.cables, |node| self.handle(node)));
         self.will(steps)?;
         // Where it cannot be shared, pins are still found when somebody mounts over them.
         let _ = mount::share_directory(Path::new(mount::NETNS_DIRECTORY));
@@ -287,7 +296,9 @@ impl Lab {
     /// What is deleted when the lab goes, by node, index and place: the first end of every link, and the interfaces over others, which a
     /// process that stays in a node would keep.
     fn deletable(&self) -> impl Iterator<Item = (&Node, u32, String)> {
-        let ends = self.topology.links.iter().map(|LinkSpec { ends: [end, _] }| end);
+        // Cards are given back and not deleted.
+        let links = self.topology.links.iter().filter(|_| self.cables.is_empty());
+        let ends = links.map(|LinkSpec { ends: [end, _] }| end);
         let uppers = self.topology.uppers.iter().map(|upper| &upper.interface);
         ends.chain(uppers).filter_map(|spec: &InterfaceSpec| {
             let index = build::index_of(&self.topology, &spec.node, &spec.name)?;

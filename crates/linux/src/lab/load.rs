@@ -8,7 +8,7 @@ use super::forwarder::rule_lines;
 use super::topology::Topology;
 
 /// The labs that are part of the program: name and text.
-const BUILTIN: [(&str, &str); 14] = [
+const BUILTIN: [(&str, &str); 16] = [
     ("pair", include_str!("../../../../labs/pair.lab")),
     ("bridge", include_str!("../../../../labs/bridge.lab")),
     ("router", include_str!("../../../../labs/router.lab")),
@@ -22,6 +22,8 @@ const BUILTIN: [(&str, &str); 14] = [
     ("vxlan", include_str!("../../../../labs/vxlan.lab")),
     ("macvlan", include_str!("../../../../labs/macvlan.lab")),
     ("ipvlan", include_str!("../../../../labs/ipvlan.lab")),
+    ("bond", include_str!("../../../../labs/bond.lab")),
+    ("bond-vlan", include_str!("../../../../labs/bond-vlan.lab")),
     ("bridge-address", include_str!("../../../../labs/bridge-address.lab")),
 ];
 

@@ -11,6 +11,7 @@
 //! pathlab-LAB-NODE`; one in a user namespace is seen only through `pathlab lab exec`.
 
 mod build;
+mod cables;
 mod check;
 mod claim;
 mod forwarder;
@@ -25,6 +26,7 @@ mod start;
 mod step;
 pub mod topology;
 
+pub use cables::CABLES;
 pub use check::{CheckLine, RoutingCheck};
 pub use forwarder::{Forwarder, ForwarderKind};
 pub use live::{

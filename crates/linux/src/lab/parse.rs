@@ -20,6 +20,8 @@ use record::line::{self, Word};
 use record::{PortKind, Problem, Result, unit};
 
 use super::forwarder::{Forwarder, ForwarderKind};
+use crate::netlink::BOND_MODES;
+
 use super::topology::{
     BridgeSpec, DEFAULT_MTU, InterfaceSpec, LinkSpec, Mac, NodeSpec, OffloadFeature, Prefix, Shaper,
     SysctlSpec, Topology, UpperKind,
@@ -39,7 +41,9 @@ const MTU_V6: u32 = 1280;
 /// Statements that declare nodes.
 const NODES: &[&str] = &["node", "router", "null", "switch", "ovs"];
 /// Statements that make an interface over another one.
-const UPPERS: &[&str] = &["vxlan", "macvlan", "ipvlan"];
+const UPPERS: &[&str] = &["vxlan", "macvlan", "ipvlan", "vlan"];
+/// Statements that make one interface over several.
+const BRIDGES: &[&str] = &["bridge", "bond"];
 /// Statements about what was declared.
 const REST: &[&str] = &["route", "policy", "sysctl", "ports", "engine", "fail", "scenario", "rule", "rules"];
 /// What a controller of the lab can do (`pathlab controller`).
@@ -72,7 +76,7 @@ impl Topology {
     pub fn parse(text: &str, file: &str) -> Result<Topology> {
         let mut lines: Vec<Line> = line::lines(text).map(|line| Line { file, line, next: 1 }).collect();
         let mut reader = Reader { topology: Topology::default(), said: HashSet::new() };
-        for words in [NODES, &["link"], UPPERS, &["bridge"], &["interface"], REST] {
+        for words in [NODES, &["link"], UPPERS, BRIDGES, &["interface"], REST] {
             for line in lines.iter_mut().filter(|line| words.contains(&line.first().text)) {
                 reader.statement(line)?;
             }
@@ -144,7 +148,7 @@ impl<'a> Line<'a> {
     }
 
     fn refuse_unknown(&self) -> Result<()> {
-        let known: Vec<&str> = [NODES, &["link"], UPPERS, &["bridge", "interface"], REST].concat();
+        let known: Vec<&str> = [NODES, &["link"], UPPERS, BRIDGES, &["interface"], REST].concat();
         let (first, help) = (self.first(), format!("a line begins with one of {}", known.join(", ")));
         let unknown = !known.contains(&first.text);
         self.refuse_if(unknown, first, format!("unknown statement '{}'", first.text), &help)
@@ -215,7 +219,7 @@ impl Reader {
             word if NODES.contains(&word) => self.nodes(line, word)?,
             "link" => self.link(line)?,
             word if UPPERS.contains(&word) => self.upper(line, word)?,
-            "bridge" => self.bridge(line)?,
+            word if BRIDGES.contains(&word) => self.bridge(line, word)?,
             "interface" => self.interface(line)?,
             "route" => self.route(line)?,
             "policy" => self.policy(line)?,
@@ -307,15 +311,22 @@ impl Reader {
         Ok(())
     }
 
-    /// `bridge NAME on NODE ports IF…`.
-    fn bridge(&mut self, line: &mut Line) -> Result<()> {
-        let name = line.want("the bridge's name")?;
+    /// `bridge NAME on NODE ports IF…`, `bond NAME on NODE ports IF… [mode M]`.
+    fn bridge(&mut self, line: &mut Line, statement: &str) -> Result<()> {
+        let name = line.want(&format!("the {statement}'s name"))?;
         interface_name(name.text).map_err(|why| line.problem(name, why))?;
         let node = self.on_node(line)?;
         self.refuse_used(line, name, node, name.text)?;
         line.keyword("ports")?;
-        let mut ports: Vec<String> = vec![];
-        for word in line.rest("the first port")? {
+        let (mut ports, mut bond): (Vec<String>, _) =
+            (vec![], (statement == "bond").then_some(BOND_MODES[0]));
+        let mut next = Some(line.want("the first port")?);
+        while let Some(word) = next {
+            if word.text == "mode" && bond.is_some() && !ports.is_empty() {
+                bond = Some(line.mode(statement)?);
+                break;
+            }
+            next = line.take();
             let names: Vec<_> = self.topology.interfaces(node).map(|end| end.name.as_str()).collect();
             let own = self.topology.interfaces(node).any(|known| known.name == word.text);
             let unknown = !own || self.topology.bridge(node, word.text).is_some();
@@ -326,12 +337,21 @@ impl Reader {
             let what_of_lent =
                 format!("{node}:{} is an ipvlan, which has no hardware address of its own", word.text);
             line.refuse_if(lent, word, what_of_lent, "use a macvlan, or make the interface below a port")?;
+            let is_end = kind.is_none();
+            let what = format!("{node}:{} is no end of a link", word.text);
+            line.refuse_if(bond.is_some() && !is_end, word, what, "a bond is over ends of links")?;
             let again = ports.iter().any(|port| port == word.text)
                 || self.topology.bridge_of(node, word.text).is_some();
-            line.refuse_if(again, word, format!("{node}:{} is already a port of a bridge", word.text), "")?;
+            line.refuse_if(
+                again,
+                word,
+                format!("{node}:{} is already a port of a bridge or bond", word.text),
+                "",
+            )?;
             ports.push(word.text.into());
         }
-        self.topology.bridges.push(BridgeSpec { interface: InterfaceSpec::new(node, name.text), ports });
+        let interface = InterfaceSpec::new(node, name.text);
+        self.topology.bridges.push(BridgeSpec { interface, ports, bond });
         Ok(())
     }
 
@@ -363,12 +383,11 @@ impl Reader {
         Ok(())
     }
 
-    /// `link`, `bridge`, `vxlan`, `macvlan` or `ipvlan`.
+    /// `link`, `bridge`, `bond`, `vxlan`, `macvlan`, `ipvlan` or `vlan`.
     fn kind_of(&self, spec: &InterfaceSpec) -> &'static str {
         match self.topology.upper(&spec.node, &spec.name) {
             Some(upper) => upper.kind.word(),
-            None if self.topology.bridge(&spec.node, &spec.name).is_some() => "bridge",
-            None => "link",
+            None => self.topology.bridge(&spec.node, &spec.name).map_or("link", BridgeSpec::word),
         }
     }
 
@@ -499,10 +518,10 @@ impl Reader {
 /// What can be said of a kind of interface.
 fn may_be_said(kind: &str, option: &str) -> bool {
     match kind {
-        "bridge" => ["mtu", "txqueuelen", "address", "mac"].contains(&option),
+        "bridge" | "bond" => ["mtu", "txqueuelen", "address", "mac"].contains(&option),
         // It has one queue, and sends under the hardware address of the interface below.
         "ipvlan" => !["queues", "mac"].contains(&option),
-        "vxlan" | "macvlan" => option != "queues",
+        "vxlan" | "macvlan" | "vlan" => option != "queues",
         _ => true,
     }
 }

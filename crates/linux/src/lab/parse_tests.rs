@@ -265,7 +265,7 @@ fn what_is_wrong_with_an_interface_over_another_is_said() {
                 "the macvlan is over no interface; write 'macvlan v on c over IF', or 'over NODE:IF'",
             ),
             ("macvlan v on c over", "the interface below is missing"),
-            ("macvlan v on c over x", "x.lab:6:21: there is no end of a link and no bridge c:x"),
+            ("macvlan v on c over x", "x.lab:6:21: there is no end of a link, no bridge and no bond c:x"),
             ("macvlan v on c over d:x", "unknown node 'd'"),
             (
                 "macvlan v on c over a:x mode l2",
@@ -275,7 +275,7 @@ fn what_is_wrong_with_an_interface_over_another_is_said() {
             ("macvlan v on c over b:x", "b:x is a port of br, which takes its frames; write 'over b:br'"),
             (
                 "macvlan v on b over br\nbridge q on b ports v y\nmacvlan w on b over v",
-                "there is no end of a link and no bridge b:v",
+                "there is no end of a link, no bridge and no bond b:v",
             ),
             (
                 "vxlan v on b over bs id 1 remote 10.0.0.1\nbridge bs on b ports v y",
@@ -290,6 +290,28 @@ fn what_is_wrong_with_an_interface_over_another_is_said() {
                 "there is already c:w of another mode over it",
             ),
             ("macvlan v on c over a:x\nmacvlan w on c over a:x mode passthru", "is alone over it"),
+            (
+                "vlan v on c over a:x",
+                "the VLAN has no id; write for example 'vlan eth0.5 on a over eth0 id 5'",
+            ),
+            ("vlan v on c id 5", "the vlan is over no interface"),
+            ("vlan v on c over a:x id 4095", "the id is a number from 1 to 4094, not '4095'"),
+            (
+                "vlan v on c over a:x id 5\nvlan w on c over a:x id 5",
+                "there is already c:w with the id 5 over it",
+            ),
+            ("vlan v on b over x id 5", "b:x is a port of br, which takes its frames"),
+            (
+                "vlan v on c over a:x id 5\nbond q on c ports v",
+                "c:v is no end of a link; a bond is over ends of links",
+            ),
+            (
+                "bond q on a ports x mode roundrobin",
+                "'roundrobin' is not a mode of bond; balance-rr, active-backup",
+            ),
+            ("bond q on a ports x mode 802.3ad y", "unexpected 'y'"),
+            ("bond q on a ports x\ninterface a:q queues 2", "'queues' cannot be said of a bond"),
+            ("bond q on a ports mode", "node 'a' has no link with an end 'mode'"),
             (
                 "ipvlan v on b over y\nbridge q on b ports v",
                 "b:v is an ipvlan, which has no hardware address of its own",
@@ -445,7 +467,7 @@ proptest! {
             "ports", "x", "via", "default", "mtu", "1500", "rate", "1gbit", "limit", "9kB", "burst", "address",
             "10.0.0.1/24", "fd00::1/64", "0.0.0.0/0", "::/0", "10.0.0.2", "net.ipv4.x=1", "off", "tso", "mac", "\n", "\n",
             "vxlan", "\nvxlan v on a id 1 remote 10.0.0.9", "\nmacvlan m on a over b:x", "ipvlan", "over", "mode", "l3", "vepa",
-            "local", "id", "\nbridge q on a ports v",
+            "local", "id", "\nbridge q on a ports v", "bond", "\nbond q on b ports x mode 802.3ad", "\nvlan v on a over x id 5", "vlan",
             "10.0.0.0/8", "weight", "7", "table", "100", "policy", "\npolicy on a from 10.0.0.0/8", "fwmark", "iif", "priority 9", "main", "blackhole", "prohibit",
             "\nnode a b\n", "\nlink a:x -- b:x", "\ninterface a:x", "\nroute on a", "#", "é", ":", "/", "=",
         ]), 0..60)

@@ -16,7 +16,7 @@ use std::fmt;
 use super::forwarder::Forwarder;
 use crate::netlink::NewLink;
 pub use crate::netlink::{
-    Mark, NextHop, OffloadFeature, PolicyAction, PolicyRule, Prefix, RouteAction, RouteType, Shaper,
+    Mark, Mode, NextHop, OffloadFeature, PolicyAction, PolicyRule, Prefix, RouteAction, RouteType, Shaper,
     StaticRoute, UpperKind, Vxlan,
 };
 
@@ -102,13 +102,22 @@ impl NodeSpec {
     }
 }
 
-/// A kernel bridge inside a node.
+/// A kernel bridge or a bond inside a node: one interface over several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BridgeSpec {
-    /// The bridge device itself; it may have addresses.
+    /// The device itself; it may have addresses.
     pub interface: InterfaceSpec,
     /// Names of the interfaces of the same node that are its ports.
     pub ports: Vec<String>,
+    /// How a bond chooses among its ports; none: it is a bridge.
+    pub bond: Option<Mode>,
+}
+
+impl BridgeSpec {
+    /// The word that declares it.
+    pub fn word(&self) -> &'static str {
+        if self.bond.is_some() { "bond" } else { "bridge" }
+    }
 }
 
 /// An interface that sends through another one.
@@ -172,7 +181,7 @@ pub struct Topology {
     pub nodes: Vec<NodeSpec>,
     /// The links in the order of the file.
     pub links: Vec<LinkSpec>,
-    /// The bridges in the order of the file.
+    /// The bridges and bonds in the order of the file.
     pub bridges: Vec<BridgeSpec>,
     /// The interfaces over others in the order of the file.
     pub uppers: Vec<UpperSpec>,
@@ -206,7 +215,7 @@ impl Topology {
         self.ends().chain(bridges).chain(self.uppers.iter().map(|upper| &upper.interface))
     }
 
-    /// The bridge of that name.
+    /// The bridge or bond of that name.
     pub fn bridge(&self, node: &str, name: &str) -> Option<&BridgeSpec> {
         self.bridges.iter().find(|bridge| bridge.interface.node == node && bridge.interface.name == name)
     }
@@ -231,7 +240,7 @@ impl Topology {
         })
     }
 
-    /// The bridge that this interface is a port of.
+    /// The bridge or bond that this interface is a port of.
     pub fn bridge_of(&self, node: &str, port: &str) -> Option<&BridgeSpec> {
         self.bridges.iter().find(|b| b.interface.node == node && b.ports.iter().any(|name| name == port))
     }
@@ -256,8 +265,9 @@ impl fmt::Display for Topology {
             writeln!(f, "link {} -- {}{both}", a.place(), b.place())?;
         }
         for bridge in &self.bridges {
-            let BridgeSpec { interface, ports } = bridge;
-            writeln!(f, "bridge {} on {} ports {}", interface.name, interface.node, ports.join(" "))?;
+            let BridgeSpec { interface: InterfaceSpec { name, node, .. }, ports, bond } = bridge;
+            let mode = bond.map(|mode| format!(" mode {}", mode.word)).unwrap_or_default();
+            writeln!(f, "{} {name} on {node} ports {}{mode}", bridge.word(), ports.join(" "))?;
         }
         for UpperSpec { interface: InterfaceSpec { node, name, .. }, over, kind } in &self.uppers {
             let over = over.as_ref().map(|(node, name)| format!(" over {node}:{name}")).unwrap_or_default();

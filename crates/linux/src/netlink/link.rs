@@ -120,6 +120,16 @@ impl Netlink {
         self.change(Ifinfomsg { ifi_change: libc::IFF_UP as u32, ..header(index) }, |_| {})
     }
 
+    /// Moves an interface into another namespace, where it is what is said of the new one; an index of 0 lets it keep its own if it can.
+    pub fn move_link(&mut self, index: u32, new: &NewLink<'_>, other: BorrowedFd<'_>) -> Answer {
+        self.change(header(index), |attributes| {
+            let attributes = end_attributes(attributes, new).push_net_ns_fd(other.as_raw_fd() as u32);
+            if new.index != 0 {
+                attributes.push_new_ifindex(new.index as i32);
+            }
+        })
+    }
+
     fn change(&mut self, header: Ifinfomsg, say: impl FnOnce(PushLinkAttrs<&mut Vec<u8>>)) -> Answer {
         let mut request = rt_link::Request::new().op_setlink_do(&header);
         say(request.encode());

@@ -1,6 +1,6 @@
-//! Interfaces that send through another one: VXLAN, macvlan, ipvlan.
+//! Interfaces that send through another one: VXLAN, macvlan, ipvlan, VLAN; and bonds.
 //!
-//! **Why attributes by hand.** The kernel's YNL description of links does not know what these three kinds are told
+//! **Why attributes by hand.** The kernel's YNL description of links does not know what some of these kinds are told
 //! (`IFLA_VXLAN_…`, `IFLA_MACVLAN_…`, `IFLA_IPVLAN_…`, `if_link.h`).
 
 use std::fmt;
@@ -34,7 +34,15 @@ const VXLAN_PORT: u16 = 15;
 const VXLAN_GROUP6: u16 = 16;
 const VXLAN_LOCAL6: u16 = 17;
 
-/// How a macvlan or ipvlan hands frames on: the word, and the kernel's number.
+/// `IFLA_VLAN_ID`.
+const VLAN_ID: u16 = 1;
+/// `IFLA_BOND_MODE`, `IFLA_BOND_MIIMON`.
+const BOND_MODE: u16 = 1;
+const BOND_MIIMON: u16 = 3;
+/// How often a bond looks whether its ports have a carrier, in milliseconds (Documentation/networking/bonding.rst advises 100).
+const MIIMON_MS: u32 = 100;
+
+/// How a macvlan, ipvlan or bond hands frames on: the word, and the kernel's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode {
     /// The word in a topology, which is iproute2's.
@@ -51,6 +59,17 @@ pub const MACVLAN_MODES: &[Mode] =
     &[mode("bridge", 4), mode("private", 1), mode("vepa", 2), mode("passthru", 8)];
 /// `IPVLAN_MODE_…`; the first is what a topology means when it says none.
 pub const IPVLAN_MODES: &[Mode] = &[mode("l2", 0), mode("l3", 1), mode("l3s", 2)];
+
+/// `BOND_MODE_…` (uapi/linux/if_bonding.h); the first is what a topology means when it says none, and what the kernel means.
+pub const BOND_MODES: &[Mode] = &[
+    mode("balance-rr", 0),
+    mode("active-backup", 1),
+    mode("balance-xor", 2),
+    mode("broadcast", 3),
+    mode("802.3ad", 4),
+    mode("balance-tlb", 5),
+    mode("balance-alb", 6),
+];
 
 /// Ethernet in UDP to one other host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +93,8 @@ pub enum UpperKind {
     Macvlan(Mode),
     /// An address of its own on the other interface, under that one's hardware address.
     Ipvlan(Mode),
+    /// The frames of the other interface that carry this tag (IEEE 802.1Q): 1 to 4094.
+    Vlan(u16),
 }
 
 impl UpperKind {
@@ -83,6 +104,7 @@ impl UpperKind {
             UpperKind::Vxlan(_) => "vxlan",
             UpperKind::Macvlan(_) => "macvlan",
             UpperKind::Ipvlan(_) => "ipvlan",
+            UpperKind::Vlan(_) => "vlan",
         }
     }
 
@@ -92,6 +114,7 @@ impl UpperKind {
             UpperKind::Vxlan(vxlan) => vxlan.data(lower),
             UpperKind::Macvlan(mode) => attribute(MODE, &u32::from(mode.number).to_ne_bytes()),
             UpperKind::Ipvlan(mode) => attribute(MODE, &mode.number.to_ne_bytes()),
+            UpperKind::Vlan(id) => attribute(VLAN_ID, &id.to_ne_bytes()),
         }
     }
 
@@ -106,6 +129,10 @@ impl UpperKind {
             b"vxlan\0" => Vxlan::parse(&Attributes(data)).map(UpperKind::Vxlan),
             b"macvlan\0" => mode(MACVLAN_MODES).map(UpperKind::Macvlan),
             b"ipvlan\0" => mode(IPVLAN_MODES).map(UpperKind::Ipvlan),
+            b"vlan\0" => {
+                let id = Attributes(data).get(VLAN_ID).and_then(|bytes| u16_at(bytes, 0))?;
+                Some(UpperKind::Vlan(id))
+            }
             _ => None,
         }
     }
@@ -116,6 +143,7 @@ impl fmt::Display for UpperKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             UpperKind::Macvlan(mode) | UpperKind::Ipvlan(mode) => write!(f, "mode {}", mode.word),
+            UpperKind::Vlan(id) => write!(f, "id {id}"),
             UpperKind::Vxlan(Vxlan { id, local, remote, port }) => {
                 let local = local.map(|local| format!(" local {local}")).unwrap_or_default();
                 write!(f, "id {id}{local} remote {remote} port {port}")
@@ -169,7 +197,7 @@ impl UpperState {
         let kind = UpperKind::parse(info.get(INFO_KIND)?, data)?;
         let lower = match kind {
             UpperKind::Vxlan(_) => Attributes(data).get(VXLAN_LINK),
-            UpperKind::Macvlan(_) | UpperKind::Ipvlan(_) => attributes.get(LINK),
+            UpperKind::Macvlan(_) | UpperKind::Ipvlan(_) | UpperKind::Vlan(_) => attributes.get(LINK),
         };
         let lower = lower.and_then(|bytes| u32_at(bytes, 0)).filter(|&lower| lower != 0);
         Some(UpperState { index: u32_at(message, 4)?, kind, lower })
@@ -208,6 +236,18 @@ impl Netlink {
         self.acknowledged(&request)
     }
 
+    /// Makes a bond without ports, which looks at their carrier.
+    pub fn create_bond(&mut self, new: &NewLink<'_>, mode: Mode) -> Answer {
+        let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&header(new.index));
+        let mut info = end_attributes(request.encode(), new).nested_linkinfo().push_kind_bytes(b"bond");
+        let data =
+            [attribute(BOND_MODE, &[mode.number as u8]), attribute(BOND_MIIMON, &MIIMON_MS.to_ne_bytes())];
+        netlink_bindings::utils::align(info.as_vec_mut());
+        info.as_vec_mut().extend(attribute(INFO_DATA, &data.concat()));
+        drop(info);
+        self.acknowledged(&request)
+    }
+
     /// Every interface over another one.
     pub fn uppers(&mut self) -> Answer<Vec<UpperState>> {
         let request = Dump { family: Family::Route, kind: GET_LINK, body: &[0; HEADER_BYTES] };
@@ -229,7 +269,8 @@ mod tests {
             UpperKind::Vxlan(Vxlan { id, local, remote: address(v6, remote), port })
         });
         let macvlan = prop::sample::select(MACVLAN_MODES).prop_map(UpperKind::Macvlan);
-        prop_oneof![vxlan, macvlan, prop::sample::select(IPVLAN_MODES).prop_map(UpperKind::Ipvlan)]
+        let vlan = (1u16..4095).prop_map(UpperKind::Vlan);
+        prop_oneof![vxlan, macvlan, vlan, prop::sample::select(IPVLAN_MODES).prop_map(UpperKind::Ipvlan)]
     }
 
     proptest! {

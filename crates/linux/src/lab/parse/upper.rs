@@ -1,4 +1,4 @@
-//! The statements that make an interface over another one: `vxlan`, `macvlan`, `ipvlan`.
+//! The statements that make an interface over another one: `vxlan`, `macvlan`, `ipvlan`, `vlan`; and the modes of `bond`.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -8,20 +8,30 @@ use record::line::Word;
 
 use super::super::topology::{InterfaceSpec, UpperKind, UpperSpec, Vxlan};
 use super::{Line, Reader, interface_name};
-use crate::netlink::{IPVLAN_MODES, MACVLAN_MODES, Mode};
+use crate::netlink::{BOND_MODES, IPVLAN_MODES, MACVLAN_MODES, Mode};
 
 /// The numbers of VXLAN networks have 24 bits (RFC 7348 section 5).
 const VXLAN_ID: RangeInclusive<u32> = 0..=0xff_ffff;
+/// The ids of VLANs; 0 and 4095 have another meaning (IEEE 802.1Q, table 9-2).
+const VLAN_ID: RangeInclusive<u32> = 1..=4094;
 /// The port of VXLAN (RFC 7348 section 5).
 const VXLAN_PORT: u16 = 4789;
 
 /// What is said of each, besides `over`.
 fn words(statement: &str) -> &'static [&'static str] {
-    if statement == "vxlan" { &["over", "id", "local", "remote", "port"] } else { &["over", "mode"] }
+    match statement {
+        "vxlan" => &["over", "id", "local", "remote", "port"],
+        "vlan" => &["over", "id"],
+        _ => &["over", "mode"],
+    }
 }
 
 fn modes(statement: &str) -> &'static [Mode] {
-    if statement == "ipvlan" { IPVLAN_MODES } else { MACVLAN_MODES }
+    match statement {
+        "ipvlan" => IPVLAN_MODES,
+        "bond" => BOND_MODES,
+        _ => MACVLAN_MODES,
+    }
 }
 
 /// An interface while it is read.
@@ -41,6 +51,11 @@ impl Draft {
         match statement {
             "macvlan" => return Ok(UpperKind::Macvlan(mode)),
             "ipvlan" => return Ok(UpperKind::Ipvlan(mode)),
+            "vlan" => {
+                let help = "write for example 'vlan eth0.5 on a over eth0 id 5'";
+                let id = self.id.and_then(|id| u16::try_from(id).ok());
+                return line.meaning(id, line.first(), "the VLAN has no id", help).map(UpperKind::Vlan);
+            }
             _ => {}
         }
         let help = "write for example 'vxlan vx0 on a id 42 remote 10.0.2.2'";
@@ -63,7 +78,7 @@ impl Line<'_> {
         self.meaning(one, word, format!("'{}' is not the address of a host", word.text), "")
     }
 
-    fn mode(&mut self, statement: &str) -> Result<Mode> {
+    pub(super) fn mode(&mut self, statement: &str) -> Result<Mode> {
         let word = self.want("the mode")?;
         let known = modes(statement).iter().find(|mode| mode.word == word.text).copied();
         let words: Vec<&str> = modes(statement).iter().map(|mode| mode.word).collect();
@@ -108,7 +123,10 @@ impl Reader {
     ) -> Result<()> {
         match word {
             "mode" => draft.mode = Some(line.mode(statement)?),
-            "id" => draft.id = line.number("the id", VXLAN_ID)?,
+            "id" => {
+                let range = if statement == "vlan" { VLAN_ID } else { VXLAN_ID };
+                draft.id = line.number("the id", range)?;
+            }
             "local" => draft.local = Some(line.host("the local address")?),
             "remote" => draft.remote = Some(line.host("the remote address")?),
             "port" => draft.port = line.number("the port", 1..=65535)?,
@@ -155,8 +173,8 @@ impl Reader {
     ) -> Result<()> {
         let is_end = self.topology.ends().any(|end| end.node == node && end.name == name);
         let known = is_end || self.topology.bridge(node, name).is_some();
-        let what = format!("there is no end of a link and no bridge {node}:{name}");
-        line.refuse_if(!known, word, what, "declare it with 'link' or 'bridge'")?;
+        let what = format!("there is no end of a link, no bridge and no bond {node}:{name}");
+        line.refuse_if(!known, word, what, "declare it with 'link', 'bridge' or 'bond'")?;
         let UpperSpec { interface: own, kind, .. } = upper;
         let bridge = self.topology.bridge_of(&own.node, &own.name).map(|bridge| &bridge.interface);
         let circle = bridge.is_some_and(|bridge| bridge.node == node && bridge.name == name);
@@ -174,7 +192,16 @@ impl Reader {
         for other in self.topology.uppers.iter().filter(beside) {
             let place = other.interface.place();
             let (why, help) = match (upper.kind, other.kind) {
-                (UpperKind::Vxlan(_), _) | (_, UpperKind::Vxlan(_)) => continue,
+                (UpperKind::Vlan(a), UpperKind::Vlan(b)) if a == b => {
+                    let what = format!("there is already {place} with the id {a} over it");
+                    return Err(line
+                        .problem(word, what)
+                        .help("each VLAN over an interface has an id of its own"));
+                }
+                (UpperKind::Vxlan(_) | UpperKind::Vlan(_), _)
+                | (_, UpperKind::Vxlan(_) | UpperKind::Vlan(_)) => {
+                    continue;
+                }
                 (UpperKind::Macvlan(a), UpperKind::Macvlan(b))
                     if a.word != "passthru" && b.word != "passthru" =>
                 {
