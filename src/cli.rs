@@ -43,6 +43,11 @@ pub enum Command {
     Serve(cmd::serve::ServeArgs),
     /// Measure one kind of traffic to a host that runs `pathlab serve`.
     Test(cmd::test::TestArgs),
+    /// Run a pathlab command in a virtual machine: another kernel, with network cards that have drivers.
+    Vm(cmd::vm::VmArgs),
+    /// The first process of a virtual machine.
+    #[command(hide = true)]
+    FirstProcess,
     /// One end of a test, started by pathlab itself inside a node.
     #[command(hide = true)]
     Agent,
@@ -104,6 +109,12 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
         Command::Report(args) => cmd::report::run(args, output),
         Command::Serve(args) => cmd::serve::run(args, output),
         Command::Test(args) => cmd::test::run(args, output),
+        Command::Vm(args) => {
+            // A command line that is wrong is refused here and now, and not by the machine.
+            let is_nested = matches!(parsed(args.words.clone()).command, Command::Vm(_));
+            cmd::vm::run(args, is_nested, output)
+        }
+        Command::FirstProcess => cmd::vm::first_process(),
         Command::Agent => cmd::agent::run(),
         Command::Capture(args) => cmd::capture::run(args, output),
         Command::Send(args) => cmd::send::run(args, output),
@@ -131,6 +142,10 @@ pub fn dispatch(command: Command, output: &Output) -> record::Result<()> {
 
 /// Carries out the words of a command line, without the program's name.
 pub fn carry_out(words: Vec<String>, output: &Output) -> record::Result<()> {
-    let line = Cli::parse_from(std::iter::once("pathlab".to_owned()).chain(words));
-    dispatch(line.command, output)
+    dispatch(parsed(words).command, output)
+}
+
+/// The words of a command line, without the program's name; ends the process with what is wrong with them.
+fn parsed(words: Vec<String>) -> Cli {
+    Cli::parse_from(std::iter::once("pathlab".to_owned()).chain(words))
 }

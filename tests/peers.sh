@@ -56,6 +56,44 @@ if [ ! -x "$openvswitch/usr/lib/openvswitch-switch/ovs-vswitchd" ] && command -v
         || { echo "tests/peers.sh: could not fetch openvswitch-switch (apt-get download)" >&2; rm -rf "$openvswitch"; }
 fi
 
+# QEMU with Intel's cards (8.2 or later) and a kernel with bonds, VLANs and drivers, of Debian's backports where they have them: unpacked and
+# not installed, with a list of package sources of its own. Of the modules those that a network needs.
+unpack_vm() { # FOLDER
+    local codename parts
+    codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+    parts=$1/apt
+    mkdir -p "$parts/lists/partial" "$parts/archives/partial"
+    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian %s main\n' \
+        "$codename" "$codename-backports" >"$parts/vm.list"
+    local own=(-o "Dir::Etc::sourcelist=$parts/vm.list" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$parts/lists" -o "Dir::Cache=$parts" -o APT::Sandbox::User=root)
+    apt-get "${own[@]}" update -qq || return 1
+    apt-get "${own[@]}" install -y -qq --download-only --no-install-recommends -t "$codename-backports" \
+        qemu-system-x86 linux-image-amd64 kmod || return 1
+    local package
+    for package in "$parts"/archives/*.deb; do
+        case $(basename "$package") in
+            linux-image-[0-9]*)
+                dpkg-deb --fsys-tarfile "$package" | tar -x -C "$1" --wildcards --exclude '*/net/wireless/*' './boot/vmlinuz-*' './lib/modules/*/modules.*' \
+                    './lib/modules/*/kernel/arch/*' './lib/modules/*/kernel/crypto/*' './lib/modules/*/kernel/lib/*' './lib/modules/*/kernel/net/*' \
+                    './lib/modules/*/kernel/fs/9p/*' './lib/modules/*/kernel/fs/netfs/*' './lib/modules/*/kernel/drivers/net/*' './lib/modules/*/kernel/drivers/ptp/*' \
+                    './lib/modules/*/kernel/drivers/pps/*' './lib/modules/*/kernel/drivers/dca/*' './lib/modules/*/kernel/drivers/i2c/*' || return 1
+                ;;
+            linux-* | initramfs* | klibc* | busybox* | cpio*) ;;
+            *) dpkg-deb -x "$package" "$1" || return 1 ;;
+        esac
+    done
+    # depmod is a link to kmod that leads out of the folder; the program goes by its name.
+    LD_LIBRARY_PATH=$1/usr/lib/x86_64-linux-gnu:$1/lib/x86_64-linux-gnu bash -c 'exec -a depmod "$@"' sh "$1/bin/kmod" -b "$1" "$(basename "$1"/lib/modules/*)" || return 1
+    rm -rf "$parts"
+    touch "$1/complete"
+}
+vm=$(cd "$(dirname "$0")/.." && pwd)/target/peers/vm
+if [ ! -e "$vm/complete" ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null 2>&1; then
+    rm -rf "$vm"
+    mkdir -p "$vm"
+    unpack_vm "$vm" >"$vm.log" 2>&1 || { echo "tests/peers.sh: could not unpack QEMU and a kernel: $(tail -n 1 "$vm.log")" >&2; rm -rf "$vm"; }
+fi
+
 # The standard library for static binaries (make dist); the tests only check that everything compiles with it.
 rustup target add "$(uname -m)-unknown-linux-musl" >/dev/null 2>&1 || true
 

@@ -84,6 +84,8 @@ mod uppers;
 mod users;
 #[path = "system/validity.rs"]
 mod validity;
+#[path = "system/vm.rs"]
+mod vm;
 #[path = "system/watch.rs"]
 mod watch;
 

@@ -44,6 +44,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("tune", &["journal", "namespace", "netlink", "observe", "sys"]),
             ("lab", &["journal", "netlink", "sys"]),
             ("undo", &["journal", "lab", "tune"]),
+            ("vm", &["lab", "netlink", "sys"]),
         ],
     ),
     (
@@ -137,6 +138,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("timing", &[]),
             ("tls", &[]),
             ("undo", &[]),
+            ("vm", &[]),
             ("capture", &["half", "stamps"]),
             ("flow", &["tls"]),
             ("drops", &["namespaces"]),

@@ -40,6 +40,7 @@ pub mod timing;
 pub mod tls;
 pub mod tune;
 pub mod undo;
+pub mod vm;
 pub mod watch;
 
 /// Reads a file of text; `what` says what could not be done if it cannot be read.

@@ -81,6 +81,9 @@ pub struct ConditionReading {
     pub pauses: Vec<PauseCount>,
     /// `irqbalance` runs.
     pub irqbalance: bool,
+    /// The CPUs are emulated in software.
+    #[serde(default)]
+    pub emulated: bool,
 }
 
 /// What of a node was changed, by the message in which the kernel told it.

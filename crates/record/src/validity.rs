@@ -72,6 +72,8 @@ pub const IDLE_STATE: &str = "idle_state";
 pub const THROTTLED: &str = "throttled";
 /// CPU time that the hypervisor gave to others.
 pub const STEAL: &str = "steal";
+/// CPUs that are emulated in software.
+pub const EMULATED: &str = "emulated";
 /// Interrupts that were moved to other CPUs.
 pub const IRQ_MOVED: &str = "irq_moved";
 /// A daemon that moves interrupts.

@@ -276,6 +276,7 @@ fn reading(wires: &[Wire], missing: &mut Vec<Unwatched>) -> ConditionReading {
         governors: power::governors(root),
         idle: power::idle_states(root),
         throttled: power::throttled(root),
+        emulated: power::is_emulated(root),
         irqbalance: !wires.is_empty() && processes::is_running("irqbalance"),
         interrupts,
         pauses,

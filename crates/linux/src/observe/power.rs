@@ -33,6 +33,12 @@ fn number(path: &Path) -> Option<u64> {
     text(path)?.parse().ok()
 }
 
+/// Whether QEMU emulates the CPUs in software: its models say so in their name (`model name` of `/proc/cpuinfo`; target/i386/cpu.c of QEMU).
+pub fn is_emulated(root: &Path) -> bool {
+    let models = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+    models.lines().any(|line| line.starts_with("model name") && line.contains("QEMU TCG"))
+}
+
 /// How many CPUs each frequency governor has; empty without `cpufreq`.
 pub fn governors(root: &Path) -> BTreeMap<String, u32> {
     let mut found = BTreeMap::new();
@@ -83,6 +89,19 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         root
+    }
+
+    #[test]
+    fn an_emulated_cpu_says_so() {
+        let of = |model: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            fs::create_dir(folder.path().join("proc")).unwrap();
+            fs::write(folder.path().join("proc/cpuinfo"), format!("processor\t: 0\nmodel name\t: {model}\n"))
+                .unwrap();
+            is_emulated(folder.path())
+        };
+        assert!(of("QEMU TCG CPU version 2.5+"));
+        assert!(!of("AMD EPYC 7B13") && !of("QEMU Virtual CPU version 2.5+"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The floor: thin, safe functions over system calls. The only modules of this crate that may say `unsafe`.
 #![allow(unsafe_code)]
 
+pub mod boot;
 pub mod bpf;
 pub mod bpf_ring;
 pub mod clock;

@@ -175,6 +175,13 @@ pub fn irq_moved(case: &Case<'_>, found: &mut Found) {
     }
 }
 
+pub fn emulated(case: &Case<'_>, found: &mut Found) {
+    for host in case.hosts().filter(|host| host.after.emulated) {
+        let reason = "the CPUs are emulated in software: times and rates are not those of a machine, counts and shapes are";
+        found.say(host_place(host), "QEMU TCG", Trust::Suspect, of_host(host, reason));
+    }
+}
+
 pub fn irqbalance(case: &Case<'_>, found: &mut Found) {
     for host in case.hosts() {
         let has_interrupts =

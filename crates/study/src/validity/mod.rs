@@ -76,6 +76,7 @@ rows! {
     IDLE_STATE watched host::idle_state: "`cpuidle/state*/usage` and `latency`; `rx_missed_errors` of the path", "suspect: a state whose exit takes at least half of p99 − p50, where p99 is at least twice p50; or at least 50 µs where the card missed frames";
     THROTTLED watched host::throttled: "`thermal_throttle/*_throttle_count` of every CPU", "invalid: moved";
     STEAL recorded host::steal: "steal of `/proc/stat`, in all CPU time", "suspect: more than 0.5 %; invalid: more than 2 %";
+    EMULATED watched host::emulated: "`model name` of `/proc/cpuinfo`", "suspect: QEMU's emulation, whose time drifts with its host's load";
     OTHER_WORK recorded host::other_work: "CPU time of processes that are not of the test, kernel threads of the test's own work apart", "suspect: at least 10 % of a CPU, and at least two ticks";
     IRQ_MOVED watched host::irq_moved: "`/proc/irq/*/effective_affinity_list` of the interfaces of the path", "invalid: changed";
     IRQBALANCE watched host::irqbalance: "a process of that name, where the path has interrupts", "suspect: it runs";

@@ -26,6 +26,7 @@ fn quiet() -> TestRecord {
         }],
         pauses: vec![PauseCount { node: "b".into(), interface: "eth0".into(), received: 1, sent: 2 }],
         irqbalance: false,
+        emulated: false,
     };
     let mut test = sample::test(TrafficKind::UdpStream, "udp-stream 64 B", 1, false);
     test.cpu = vec![record::snapshot::CpuTime { user: 50, idle: 950, ..Default::default() }];
@@ -101,6 +102,7 @@ const DISTURBED: &[Disturbed] = &[
     (|test| test.cpu[0].steal = 6, "steal", Trust::Suspect),
     (|test| test.cpu[0].steal = 21, "steal", Trust::Invalid),
     (|test| test.conditions[0].after.interrupts[0].cpus = "0".into(), "irq_moved", Trust::Invalid),
+    (|test| test.conditions[0].after.emulated = true, "emulated", Trust::Suspect),
     (|test| test.conditions[0].after.irqbalance = true, "irqbalance", Trust::Suspect),
     (|test| test.conditions[0].after.pauses[0].received = 2, "pause", Trust::Suspect),
     (|test| test.conditions[0].after.clock.realtime_ns += 5_000_000, "clock_step", Trust::Suspect),

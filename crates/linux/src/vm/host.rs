@@ -1,0 +1,475 @@
+//! The host's side of a machine: QEMU is started, heard, interrupted and ended.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use record::{Problem, Result};
+
+use super::channel::VmMessage;
+use super::image::Archive;
+use super::kernel::{Kernel, roots};
+use super::orders::Orders;
+use super::{NicModel, ORDERS, PORT, SHARED, VARIABLE, mac};
+use crate::sys::{boot, process};
+
+/// So many pairs of cards at most: each takes two places of the machine's bus.
+pub const MOST_CABLES: u8 = 8;
+/// QEMU for the machines of this architecture.
+const QEMU: &str = "qemu-system-x86_64";
+/// Folders of QEMU's own files, below the folder of [`VARIABLE`].
+const FIRMWARE: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"];
+/// Modules that a machine needs besides that of its cards.
+const NEEDED: [&str; 2] = ["9pnet_virtio", "9p"];
+/// Modules that labs and settings may want; nothing loads them later. A kernel without one of them has it built in or not at all.
+const WANTED: [&str; 31] = [
+    "crc32c_generic",
+    "veth",
+    "bridge",
+    "8021q",
+    "bonding",
+    "vxlan",
+    "macvlan",
+    "ipvlan",
+    "tun",
+    "ifb",
+    "sch_fq",
+    "sch_fq_codel",
+    "sch_htb",
+    "sch_tbf",
+    "sch_netem",
+    "sch_ingress",
+    "sch_prio",
+    "sch_mqprio",
+    "cls_bpf",
+    "act_bpf",
+    "tcp_bbr",
+    "tcp_dctcp",
+    "inet_diag",
+    "tcp_diag",
+    "udp_diag",
+    "unix_diag",
+    "af_packet_diag",
+    "xsk_diag",
+    "nf_tables",
+    "nf_conntrack",
+    "nft_ct",
+];
+/// Programs that the lab starts.
+const PROGRAMS: [&str; 1] = ["/bin/sh"];
+/// How long a machine may take until its command begins, with KVM and without.
+const START: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(180)];
+/// How long it may take to switch itself off.
+const OFF: Duration = Duration::from_secs(15);
+/// How long is waited for words of the machine at a time.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What carries out the instructions of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The CPU itself, by the host's kernel.
+    Kvm,
+    /// QEMU, in software.
+    Emulation,
+}
+
+/// A virtual machine that can be started.
+#[derive(Debug, Clone)]
+pub struct VirtualMachine {
+    /// Its kernel.
+    pub kernel: Kernel,
+    /// Its CPUs.
+    pub cpus: u8,
+    /// Its memory, in MB of 2^20 bytes.
+    pub memory_mb: u32,
+    /// The model of its cards.
+    pub nic: NicModel,
+    /// How many pairs of cards it has, each linked to each other; [`MOST_CABLES`] at most.
+    pub cables: u8,
+    /// What carries it out; none: KVM where a machine starts with it.
+    pub accelerator: Option<Accelerator>,
+}
+
+/// What is heard of a machine.
+pub enum Heard<'a> {
+    /// The command wrote this to its standard output.
+    Output(&'a [u8]),
+    /// The command wrote this to its standard error.
+    Errors(&'a [u8]),
+    /// Something about the machine that the user should know.
+    Note(String),
+}
+
+/// Why a machine did not come to its command.
+struct NotStarted(String);
+
+impl VirtualMachine {
+    /// Carries out a command of this program in the machine, in a folder that it shares with this host: its exit code.
+    ///
+    /// # Errors
+    /// Host: QEMU or a module is missing, or the machine does not start, or ends before its command does.
+    pub fn run(
+        &self,
+        folder: &Path,
+        environment: Vec<(String, String)>,
+        words: Vec<String>,
+        hear: &mut dyn FnMut(Heard<'_>) -> Result<()>,
+    ) -> Result<u8> {
+        let qemu = Qemu::find()?;
+        let image = self.image(folder, environment, words)?;
+        let accelerators = match self.accelerator {
+            Some(one) => vec![one],
+            None if may_use_kvm() => vec![Accelerator::Kvm, Accelerator::Emulation],
+            None => vec![Accelerator::Emulation],
+        };
+        let last = accelerators.len() - 1;
+        for (at, accelerator) in accelerators.into_iter().enumerate() {
+            match self.attempt(&qemu, accelerator, folder, &image, hear)? {
+                Ok(code) => return Ok(code),
+                Err(NotStarted(why)) if at < last => {
+                    hear(Heard::Note(format!("KVM does not start this machine ({why}): it is emulated")))?;
+                }
+                Err(NotStarted(why)) => {
+                    return Err(Problem::host(format!("the virtual machine did not start: {why}")));
+                }
+            }
+        }
+        unreachable!("there is one accelerator at least")
+    }
+
+    /// The machine's first file system, in memory.
+    fn image(&self, folder: &Path, environment: Vec<(String, String)>, words: Vec<String>) -> Result<File> {
+        let mut modules = NEEDED.iter().chain([&self.nic.module]);
+        if let Some(name) = modules.find(|name| !self.kernel.has(name)) {
+            let what = format!("the kernel {} has no module {name}", self.kernel.release);
+            return Err(Problem::host(what).help("use another kernel (--kernel) or other cards (--nic)"));
+        }
+        let needed: Vec<&str> = NEEDED.iter().copied().chain([self.nic.module]).collect();
+        let needed = self.kernel.modules_for(&needed)?;
+        let mut optional = self.kernel.modules_for(&WANTED)?;
+        optional.retain(|module| !needed.contains(module));
+        let mut archive = Archive::default();
+        ["/proc", "/sys", "/run"].iter().for_each(|folder| archive.folder(Path::new(folder)));
+        archive.device(Path::new("/dev/console"), 5, 1);
+        archive.device(Path::new("/dev/null"), 1, 3);
+        let own =
+            std::env::current_exe().map_err(|error| Problem::host(format!("no own program: {error}")))?;
+        archive.file(Path::new("/init"), &read(&own)?);
+        let programs = PROGRAMS.iter().map(PathBuf::from);
+        let mut libraries = libraries(&own);
+        for program in programs {
+            libraries.extend(self::libraries(&program));
+            archive.file(&program, &read(&program)?);
+        }
+        libraries.sort();
+        libraries.dedup();
+        for library in libraries {
+            archive.file(&library, &read(&library)?);
+        }
+        let mut orders = Orders { folder: folder.to_owned(), environment, words, ..Orders::default() };
+        orders.cables = self.cables;
+        for (number, module) in needed.iter().chain(&optional).enumerate() {
+            let name = module.file_name().unwrap_or_default().display();
+            let inside = Path::new("/modules").join(format!("{number:03}-{name}"));
+            archive.file(&inside, &read(module)?);
+            let list = if number < needed.len() { &mut orders.modules } else { &mut orders.optional };
+            list.push(inside);
+        }
+        archive.file(Path::new(ORDERS), &orders.write());
+        let made = boot::file_in_memory("pathlab-vm-image");
+        let written = made.and_then(|mut file| file.write_all(&archive.finish()).map(|()| file));
+        written.map_err(|error| Problem::host(format!("no memory for the machine's file system: {error}")))
+    }
+
+    /// Starts the machine once; the command's exit code, or why it never began.
+    fn attempt(
+        &self,
+        qemu: &Qemu,
+        accelerator: Accelerator,
+        folder: &Path,
+        image: &File,
+        hear: &mut dyn FnMut(Heard<'_>) -> Result<()>,
+    ) -> Result<Result<u8, NotStarted>> {
+        let no_memory = |error| Problem::host(format!("no memory for the machine's console: {error}"));
+        let console = boot::file_in_memory("pathlab-vm-console").map_err(no_memory)?;
+        let mut command = qemu.command();
+        command.args(self.arguments(accelerator, folder, image, &console));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        boot::dies_with_parent(&mut command);
+        let mut child = command.spawn().map_err(|error| {
+            Problem::host(format!("cannot start QEMU: {error}")).at(qemu.file.display().to_string())
+        })?;
+        let mut running = Running::listen(&mut child);
+        let done = running.follow(accelerator, hear);
+        end(child, matches!(done, Ok(Outcome::Ended(_) | Outcome::Failed(_))));
+        let code = done?;
+        let last = || {
+            let words = running.complaints();
+            let console = last_lines(&console);
+            let said = [words.trim(), console.trim()].into_iter().filter(|it| !it.is_empty());
+            said.collect::<Vec<_>>().join("; ")
+        };
+        match code {
+            Outcome::Ended(code) => Ok(Ok(code)),
+            Outcome::Failed(sentence) => Err(Problem::host(format!("the virtual machine: {sentence}"))),
+            Outcome::NeverBegan(why) => {
+                let last = last();
+                Ok(Err(NotStarted(if last.is_empty() { why } else { format!("{why}: {last}") })))
+            }
+            Outcome::Lost => {
+                let what = "the virtual machine ended before its command did";
+                Err(Problem::host(what).help(format!("its last words: {}", last())))
+            }
+        }
+    }
+
+    /// The words after `qemu-system-x86_64`.
+    fn arguments(
+        &self,
+        accelerator: Accelerator,
+        folder: &Path,
+        image: &File,
+        console: &File,
+    ) -> Vec<String> {
+        let inherited = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
+        // A comma ends a value unless there are two.
+        let value = |path: &Path| path.display().to_string().replace(',', ",,");
+        let (acceleration, cpu) = match accelerator {
+            Accelerator::Kvm => ("kvm", "host"),
+            Accelerator::Emulation => ("tcg,thread=multi", "max"),
+        };
+        let (cpus, memory) = (self.cpus.to_string(), format!("{}M", self.memory_mb));
+        let (kernel, image) = (self.kernel.file.display().to_string(), inherited(image));
+        let console = format!("file:{}", inherited(console));
+        let shared = format!("local,path={},mount_tag={SHARED},security_model=none", value(folder));
+        let port = format!("virtserialport,chardev=channel,name={PORT}");
+        let words = [
+            "-machine",
+            "q35",
+            "-accel",
+            acceleration,
+            "-cpu",
+            cpu,
+            "-smp",
+            &cpus,
+            "-m",
+            &memory,
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-rtc",
+            "base=utc",
+            "-kernel",
+            &kernel,
+            "-initrd",
+            &image,
+            "-append",
+            "console=ttyS0 quiet panic=-1 rdinit=/init -- first-process",
+            "-serial",
+            &console,
+            "-chardev",
+            "stdio,id=channel,signal=off",
+            "-device",
+            "virtio-serial-pci",
+            "-device",
+            &port,
+            "-virtfs",
+            &shared,
+        ];
+        let mut words: Vec<String> = words.iter().map(|word: &&str| (*word).to_owned()).collect();
+        for (cable, end) in (0..self.cables).flat_map(|cable| [(cable, 0), (cable, 1)]) {
+            let (id, mac) = (format!("cable{cable}-{end}"), mac(cable, end));
+            words.extend(["-netdev".into(), format!("hubport,id={id},hubid={}", cable + 1)]);
+            // A port of its own: the virtual functions of an igb would take the places of others on the first bus.
+            let slot = 2 * cable + end + 1;
+            words.extend([
+                "-device".into(),
+                format!("pcie-root-port,id=slot{slot},chassis={slot},slot={slot}"),
+            ]);
+            let card = format!("{},bus=slot{slot},netdev={id},mac={mac},romfile=", self.nic.device);
+            words.extend(["-device".into(), card]);
+        }
+        words
+    }
+}
+
+/// QEMU, and where its own files are.
+struct Qemu {
+    file: PathBuf,
+    /// The folder of its unpacked package; none: it is installed.
+    root: Option<PathBuf>,
+}
+
+impl Qemu {
+    fn find() -> Result<Qemu> {
+        let [unpacked @ .., _] = &roots()[..] else { unreachable!("the root is always one of them") };
+        let own = unpacked.iter().map(|root| (root.join("usr/bin").join(QEMU), Some(root.clone())));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let installed = std::env::split_paths(&path).map(|folder| (folder.join(QEMU), None));
+        let found = own.chain(installed).find(|(file, _)| file.is_file());
+        found.map(|(file, root)| Qemu { file, root }).ok_or_else(|| {
+            Problem::host(format!("QEMU is not installed here: there is no {QEMU}")).help(format!(
+                "install qemu-system-x86, or name the folder of its unpacked package in ${VARIABLE}"
+            ))
+        })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.file);
+        if let Some(root) = &self.root {
+            let folders = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|it| root.join(it));
+            command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap_or_default());
+            for folder in FIRMWARE.map(|folder| root.join(folder)).iter().filter(|folder| folder.is_dir()) {
+                command.arg("-L").arg(folder);
+            }
+        }
+        command
+    }
+}
+
+/// How an attempt ended.
+enum Outcome {
+    /// The command ended with this exit code.
+    Ended(u8),
+    /// The machine could not do what it was told, and said why.
+    Failed(String),
+    /// The command was never begun, and why.
+    NeverBegan(String),
+    /// The machine was gone before the command had ended.
+    Lost,
+}
+
+/// A machine that is running.
+struct Running {
+    to: Option<ChildStdin>,
+    messages: Receiver<VmMessage>,
+    complaints: Arc<Mutex<String>>,
+}
+
+impl Running {
+    /// Reads what QEMU and the machine say, on threads that end with it.
+    fn listen(child: &mut Child) -> Running {
+        let (send, messages) = mpsc::channel();
+        if let Some(mut from) = child.stdout.take() {
+            std::thread::spawn(move || {
+                while let Ok(Some(message)) = VmMessage::read(&mut from) {
+                    if send.send(message).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        let complaints = Arc::new(Mutex::new(String::new()));
+        if let Some(mut from) = child.stderr.take() {
+            let complaints = Arc::clone(&complaints);
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(length @ 1..) = from.read(&mut buffer) {
+                    let mut complaints = complaints.lock().unwrap_or_else(|broken| broken.into_inner());
+                    complaints.push_str(&String::from_utf8_lossy(&buffer[..length]));
+                }
+            });
+        }
+        Running { to: child.stdin.take(), messages, complaints }
+    }
+
+    /// The first sentence of what QEMU complained about, without its warnings.
+    fn complaints(&self) -> String {
+        let complaints = self.complaints.lock().unwrap_or_else(|broken| broken.into_inner());
+        let told = complaints.lines().find(|line| !line.contains("warning:") && !line.trim().is_empty());
+        told.unwrap_or_default().trim_start_matches(&format!("{QEMU}: ")).to_owned()
+    }
+
+    /// Hears the machine until it has ended or will not begin.
+    fn follow(
+        &mut self,
+        accelerator: Accelerator,
+        hear: &mut dyn FnMut(Heard<'_>) -> Result<()>,
+    ) -> Result<Outcome> {
+        let patience = START[usize::from(accelerator == Accelerator::Emulation)];
+        let (since, mut has_begun, mut is_told) = (Instant::now(), false, false);
+        loop {
+            match self.messages.recv_timeout(TICK) {
+                Ok(VmMessage::Ready) => has_begun = true,
+                Ok(VmMessage::Output(bytes)) => hear(Heard::Output(&bytes))?,
+                Ok(VmMessage::Errors(bytes)) => hear(Heard::Errors(&bytes))?,
+                Ok(VmMessage::Ended(code)) => return Ok(Outcome::Ended(code)),
+                Ok(VmMessage::Failed(sentence)) => return Ok(Outcome::Failed(sentence)),
+                Ok(VmMessage::Interrupt) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) if has_begun => return Ok(Outcome::Lost),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Ok(Outcome::NeverBegan("it ended at once".into()));
+                }
+            }
+            // A guest whose instruction KVM cannot carry out stands still.
+            if self.complaints().contains("internal error") {
+                return Ok(if has_begun {
+                    Outcome::Lost
+                } else {
+                    Outcome::NeverBegan("it stands still".into())
+                });
+            }
+            if !has_begun && since.elapsed() > patience {
+                let why = format!("it did not begin within {} s", patience.as_secs());
+                return Ok(Outcome::NeverBegan(why));
+            }
+            if process::interrupted() && !is_told {
+                if !has_begun {
+                    return Err(Problem::measured("interrupted while the virtual machine started"));
+                }
+                is_told = true;
+                // One that does not hear it ends with this process.
+                let _ = self.to.as_mut().map(|to| VmMessage::Interrupt.write(to));
+            }
+        }
+    }
+}
+
+/// Waits until a machine has switched itself off, if it is about to, and ends one that does not.
+fn end(mut child: Child, is_about_to: bool) {
+    drop(child.stdin.take());
+    let until = Instant::now() + if is_about_to { OFF } else { Duration::ZERO };
+    while Instant::now() < until {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(TICK);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn may_use_kvm() -> bool {
+    OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    fs::read(file).map_err(|error| {
+        Problem::host(format!("cannot read what the machine needs: {error}")).at(file.display().to_string())
+    })
+}
+
+/// The libraries of a program, as the system's own `ldd` finds them; none for a static one.
+fn libraries(program: &Path) -> Vec<PathBuf> {
+    let said = Command::new("ldd").arg(program).stderr(Stdio::null()).output();
+    let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned()).unwrap_or_default();
+    said.lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+        .map(PathBuf::from)
+        .collect()
+}
+
+/// The last lines of a machine's console.
+fn last_lines(console: &File) -> String {
+    let text = fs::read(format!("/proc/self/fd/{}", console.as_raw_fd())).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(4)..].join(" | ")
+}

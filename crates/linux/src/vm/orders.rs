@@ -1,0 +1,91 @@
+//! What a machine is to do, as a file of its first file system: lines of bytes, each a word and what belongs to it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What a machine is to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// Modules that it needs, in this order.
+    pub modules: Vec<PathBuf>,
+    /// Modules that it does without where the kernel refuses them, in this order, after the others.
+    pub optional: Vec<PathBuf>,
+    /// How many pairs of network cards to wait for.
+    pub cables: u8,
+    /// The folder that is shared with the host, where the command is carried out.
+    pub folder: PathBuf,
+    /// Variables of the command's environment.
+    pub environment: Vec<(String, String)>,
+    /// The words of the command, without the program's name.
+    pub words: Vec<String>,
+}
+
+impl Orders {
+    /// As bytes: entries that end with 0.
+    pub fn write(&self) -> Vec<u8> {
+        let mut bytes = vec![];
+        let mut entry = |word: &str, value: &[u8]| {
+            bytes.extend(word.bytes());
+            bytes.push(b' ');
+            bytes.extend(value);
+            bytes.push(0);
+        };
+        let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        self.modules.iter().for_each(|module| entry("module", &path(module)));
+        self.optional.iter().for_each(|module| entry("optional", &path(module)));
+        entry("cables", self.cables.to_string().as_bytes());
+        entry("folder", &path(&self.folder));
+        self.environment.iter().for_each(|(name, value)| entry("set", format!("{name}={value}").as_bytes()));
+        self.words.iter().for_each(|word| entry("word", word.as_bytes()));
+        bytes
+    }
+
+    /// From bytes; what is not understood is left out.
+    pub fn read(bytes: &[u8]) -> Orders {
+        let mut orders = Orders::default();
+        for entry in bytes.split(|byte| *byte == 0) {
+            let Some(gap) = entry.iter().position(|byte| *byte == b' ') else { continue };
+            let (word, value) = (&entry[..gap], &entry[gap + 1..]);
+            let (text, path) = (String::from_utf8_lossy(value).into_owned(), OsStr::from_bytes(value).into());
+            match word {
+                b"module" => orders.modules.push(path),
+                b"optional" => orders.optional.push(path),
+                b"cables" => orders.cables = text.parse().unwrap_or(0),
+                b"folder" => orders.folder = path,
+                b"set" => orders.environment.extend(text.split_once('=').map(|(a, b)| (a.into(), b.into()))),
+                b"word" => orders.words.push(text),
+                _ => {}
+            }
+        }
+        orders
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(
+            modules in prop::collection::vec("/[a-z/ ]{1,12}", 0..4),
+            optional in prop::collection::vec("/[a-z/ ]{1,12}", 0..4),
+            cables: u8,
+            folder in "/\\PC{0,12}",
+            set in prop::collection::vec(("[A-Z_]{1,8}", "\\PC{0,12}"), 0..4),
+            words in prop::collection::vec("\\PC{0,12}", 0..6),
+        ) {
+            let paths = |names: Vec<String>| names.into_iter().map(PathBuf::from).collect();
+            let (modules, optional) = (paths(modules), paths(optional));
+            let orders = Orders { modules, optional, cables, folder: folder.into(), environment: set, words };
+            prop_assert_eq!(Orders::read(&orders.write()), orders);
+        }
+
+        #[test]
+        fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+            Orders::read(&noise);
+        }
+    }
+}

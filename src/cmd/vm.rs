@@ -1,0 +1,151 @@
+//! `pathlab vm`: a command of this program, carried out in a virtual machine.
+
+use crate::output::{Notices, Output};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use linux::vm::{Accelerator, Heard, Kernel, MOST_CABLES, NIC_MODELS, VirtualMachine};
+use record::unit::{self, many};
+use record::{Problem, Result};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Folders that a machine has for itself.
+const OWN: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+/// Variables that a command in a machine has as here, besides those of this program.
+const PASSED: [&str; 3] = ["NO_COLOR", "TERM", "RUST_BACKTRACE"];
+/// Variables of this program that say where things are on this host.
+const OF_HOST: [&str; 3] = [linux::vm::VARIABLE, "PATHLAB_OVS", linux::lab::CABLES];
+
+/// Flags of `pathlab vm`.
+#[derive(Args)]
+#[command(
+    after_help = "The machine shares the current folder with this host: plans are read there, and records kept. Nothing else of this host is there."
+)]
+pub struct VmArgs {
+    /// The kernel, a vmlinuz file [default: the newest in /boot].
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
+    /// The folder of the kernel's modules [default: lib/modules/RELEASE beside the kernel's folder].
+    #[arg(long, value_name = "DIR")]
+    modules: Option<PathBuf>,
+    /// The driver of the network cards.
+    #[arg(long, value_name = "MODEL", default_value = NIC_MODELS[0].word,
+        value_parser = PossibleValuesParser::new(NIC_MODELS.iter().map(|nic| nic.word)))]
+    nic: String,
+    /// Pairs of network cards, linked to each other. Each link of a topology takes one.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=i64::from(MOST_CABLES)))]
+    cables: u8,
+    /// CPUs.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    cpus: u8,
+    /// Memory.
+    #[arg(long, value_name = "BYTES", default_value = "1Gi")]
+    memory: String,
+    /// What carries the machine out: the CPU (kvm), or QEMU in software (emulation), whose clock is not to be trusted.
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = ["auto", "kvm", "emulation"])]
+    accel: String,
+    /// The command and its arguments, without 'pathlab'.
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<String>,
+}
+
+/// Runs the command; one that is nested would start another machine.
+pub fn run(args: VmArgs, is_nested: bool, output: &Output) -> Result<()> {
+    if is_nested {
+        return Err(Problem::input("a virtual machine in a virtual machine").help("leave one 'vm' out"));
+    }
+    let folder = folder()?;
+    let mut words = args.words.clone();
+    if output.json && !words.iter().any(|word| word == "--json") {
+        words.insert(0, "--json".into());
+    }
+    let machine = machine(&args)?;
+    experiment::interruptible()?;
+    let VirtualMachine { kernel, cpus, cables, .. } = &machine;
+    let parts = [many(u64::from(*cpus), "CPU"), many(u64::from(*cables), "cable")].join(", ");
+    output.note(&format!(
+        "starting a virtual machine: kernel {}, {parts} between {} cards",
+        kernel.release, args.nic
+    ));
+    let mut hear = |heard: Heard<'_>| {
+        let written = match heard {
+            Heard::Output(bytes) => write(&mut std::io::stdout(), bytes),
+            Heard::Errors(bytes) => write(&mut std::io::stderr(), bytes),
+            Heard::Note(sentence) => {
+                output.note(&sentence);
+                Ok(())
+            }
+        };
+        written.map_err(|error| Problem::host(format!("cannot write what the virtual machine says: {error}")))
+    };
+    match machine.run(&folder, environment(), words, &mut hear)? {
+        0 => Ok(()),
+        // The command has said why.
+        code => std::process::exit(i32::from(code)),
+    }
+}
+
+fn write(to: &mut dyn Write, bytes: &[u8]) -> std::io::Result<()> {
+    to.write_all(bytes)?;
+    to.flush()
+}
+
+/// The first process of a machine; does not return.
+pub fn first_process() -> Result<()> {
+    if std::process::id() != 1 {
+        return Err(
+            Problem::input("this is for the first process of a virtual machine").help("see 'pathlab vm'")
+        );
+    }
+    Err(Problem::host(linux::vm::first_process().to_string()))
+}
+
+fn machine(args: &VmArgs) -> Result<VirtualMachine> {
+    let bytes = unit::bytes(&args.memory).map_err(|what| Problem::input(what).at("--memory"))?;
+    let memory_mb = u32::try_from(bytes >> 20).ok().filter(|mb| (256..=1 << 20).contains(mb));
+    let memory_mb =
+        memory_mb.ok_or_else(|| Problem::input("the memory is from 256Mi to 1Ti").at("--memory"))?;
+    let modules = args.modules.as_deref();
+    let kernel = match &args.kernel {
+        Some(file) => Kernel::at(file, modules)?,
+        None => Kernel::newest()?,
+    };
+    let kernel = match modules {
+        Some(folder) => Kernel { modules: Some(folder.to_owned()), ..kernel },
+        None => kernel,
+    };
+    Ok(VirtualMachine {
+        kernel,
+        cpus: args.cpus,
+        memory_mb,
+        nic: *NIC_MODELS.iter().find(|nic| nic.word == args.nic).unwrap_or(&NIC_MODELS[0]),
+        cables: args.cables,
+        accelerator: match args.accel.as_str() {
+            "kvm" => Some(Accelerator::Kvm),
+            "emulation" => Some(Accelerator::Emulation),
+            _ => None,
+        },
+    })
+}
+
+/// The folder that is shared: the current one.
+fn folder() -> Result<PathBuf> {
+    let folder = std::env::current_dir()
+        .map_err(|error| Problem::host(format!("cannot tell the current folder: {error}")))?;
+    if folder == Path::new("/") || OWN.iter().any(|own| folder.starts_with(own)) {
+        let what = "this folder cannot be shared with a virtual machine, which has its own";
+        return Err(Problem::input(what)
+            .at(folder.display().to_string())
+            .help("change to the folder of your plans"));
+    }
+    Ok(folder)
+}
+
+fn environment() -> Vec<(String, String)> {
+    let is_passed =
+        |name: &str| (name.starts_with("PATHLAB_") && !OF_HOST.contains(&name)) || PASSED.contains(&name);
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| is_passed(name))
+        .collect()
+}

@@ -1,0 +1,221 @@
+//! `pathlab vm`: labs over network cards of another kernel, and nothing of the machine is left.
+
+use crate::support::turn::{beside, loud};
+use crate::support::{PATHLAB, command, finish, is_root, run, script_with_own_run, skip, start};
+use serde_json::Value;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// How long one machine with its command may take, emulated and on a busy host.
+const LIMIT: Duration = Duration::from_secs(400);
+
+/// Where `tests/peers.sh` unpacks QEMU and a kernel; none, said visibly, where that was not possible.
+fn unpacked(what: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/vm");
+    if folder.join("complete").exists() {
+        return Some(folder);
+    }
+    skip(what, "QEMU and a kernel were not unpacked (tests/peers.sh)");
+    None
+}
+
+/// `pathlab vm` in a folder of its own.
+fn vm(unpacked: &Path, folder: &Path, arguments: &[&str]) -> Command {
+    let mut tool = command(PATHLAB);
+    tool.arg("vm").args(arguments).env("PATHLAB_VM", unpacked).current_dir(folder);
+    tool
+}
+
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Its one JSON document; it must have ended with this code.
+fn document(output: &Output, code: i32) -> Value {
+    let said = words(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}\n{}", words(&output.stdout));
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}\n{said}", words(&output.stdout)))
+}
+
+/// Two cables in a bond, and a VLAN over that.
+const PLAN: &str = "topology bond-vlan\npath a b\ntest udp-stream size 200 rate 500pps count 400\ntest ping rate 50pps count 40\n";
+/// How long each interrupt of the cards may wait for more frames: 3 ms, or not at all. That a round trip feels it holds in emulation, too.
+const MODERATION: &str = "case moderation\nquestion Is a round trip shorter when no interrupt waits?\nsource this test\nneeds coalescing\n\
+    topology pair\ntest tcp-rr size 1 duration 200ms\nset-a a/eth0:coalesce.rx-usecs=3000\nset-a b/eth0:coalesce.rx-usecs=3000\n\
+    set-b a/eth0:coalesce.rx-usecs=0\nset-b b/eth0:coalesce.rx-usecs=0\nexpect better by 20%\n";
+#[test]
+fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_here() {
+    let _turn = loud();
+    let Some(unpacked) = unpacked("a run over network cards of a virtual machine") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("own.plan"), PLAN).unwrap();
+    let words_of_vm = ["--cables", "3", "run", "own.plan", "--repetitions", "1", "--json"];
+    let output = finish(start(vm(&unpacked, folder.path(), &words_of_vm)), LIMIT);
+    let run = document(&output, 0);
+    let own = words(&std::fs::read("/proc/sys/kernel/osrelease").unwrap());
+    assert_ne!(run["host"]["kernel"].as_str().unwrap(), own.trim(), "it is this host's kernel");
+    // The cards of the third cable, which is in no node, have the driver that was asked for, by the kernel's own word.
+    let interfaces = run["host"]["interfaces"].to_string();
+    assert!(interfaces.contains("igb"), "{interfaces}");
+    for test in run["tests"].as_array().unwrap() {
+        let (sent, received) = (&test["sender"]["sent"], &test["receiver"]["received"]);
+        assert!(sent.as_u64().is_some_and(|sent| sent >= 40), "{}: {sent}", test["name"]);
+        // An echo is answered by the kernel, which nobody receives.
+        assert!(test["spec"]["kind"] == "ping" || sent == received, "{}: {sent} {received}", test["name"]);
+        assert_eq!(test["ledger"]["unexplained"].as_i64(), Some(0), "{}", test["ledger"]);
+        // A figure of an emulated machine is never shown as one of a machine.
+        let reasons = test["validity"]["reasons"].to_string();
+        let emulated = words(&output.stderr).contains("emulated") || !Path::new("/dev/kvm").exists();
+        assert_eq!(reasons.contains("\"emulated\""), emulated, "{reasons}");
+    }
+    // It was written here, as root's or whoever's record, and is shown like any other.
+    let id = run["id"].as_str().unwrap();
+    let shown = finish(
+        start({
+            let mut tool = command(PATHLAB);
+            tool.args(["show", id, "--json"]).current_dir(folder.path());
+            tool
+        }),
+        LIMIT,
+    );
+    assert_eq!(document(&shown, 0)["id"], run["id"]);
+}
+
+#[test]
+fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
+    let _turn = loud();
+    let Some(unpacked) = unpacked("the case of interrupt moderation") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("moderation.case"), MODERATION).unwrap();
+    let cases = ["case", "run", "moderation.case", "--pairs", "6", "--json"];
+    let output =
+        finish(start(vm(&unpacked, folder.path(), &[&["--cables", "1"], &cases[..]].concat())), LIMIT);
+    let document = document(&output, 0);
+    assert_eq!(document["cases"][0]["verdict"], "as_expected", "{:#}", document["cases"][0]);
+}
+
+#[test]
+fn what_a_machine_cannot_do_is_one_sentence() {
+    let _turn = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = folder.path().join("nowhere");
+    let refused = |arguments: &[&str], code: i32, wanted: &str| {
+        let output = finish(start(vm(&nowhere, folder.path(), arguments)), LIMIT);
+        let said = words(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(wanted), "{arguments:?}: {said}");
+    };
+    // A command line that is wrong is refused before anything is started.
+    refused(&["run", "--no-such-flag"], 2, "--no-such-flag");
+    refused(&["--nic", "rtl8139", "run"], 2, "rtl8139");
+    refused(&["--memory", "64Mi", "run"], 2, "the memory is from 256Mi");
+    refused(&["vm", "run"], 2, "a virtual machine in a virtual machine");
+    refused(&["--kernel", "no-such-file", "run"], 2, "there is no such file of a kernel");
+    refused(&["--kernel", PATHLAB, "--modules", "no-such-folder", "run"], 2, "no such folder of modules");
+    let output = run(&["first-process"]);
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output.stderr));
+    let Some(unpacked) = unpacked("what a virtual machine cannot do") else { return };
+    let output = finish(
+        start({
+            let mut tool = vm(&unpacked, Path::new("/proc"), &["lab", "list"]);
+            tool.current_dir("/");
+            tool
+        }),
+        LIMIT,
+    );
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output.stderr));
+}
+
+/// A lab over pairs of interfaces of its own namespace, which stand for cards with a cable between them.
+const CABLES: &str = "ip link set lo up\n\
+    ip link add c0 type veth peer name c1\nip link add c2 mtu 1400 type veth peer name c3\nip link set c0 txqueuelen 77\n\
+    look() { ip -o link | sed 's/^[0-9]*: //' | sort; ethtool -k c0 | grep tcp-segm; }\nlook >before\n\
+    export PATHLAB_CABLES=c0:c1,c2:c3\n\
+    \"$PATHLAB\" lab up two.lab --name cards 2>&1\n! ip link show c0 2>/dev/null\n\"$PATHLAB\" lab check cards\n\
+    ! \"$PATHLAB\" lab up line3 2>line3\ngrep 'the topology has 4 links, and 1 of this machine.s 2 cables are free: c0 is not here' line3\n\
+    \"$PATHLAB\" lab down cards\nlook >after\ndiff before after\n\
+    \"$PATHLAB\" run two.plan --quick >/dev/null 2>&1 &\n\
+    while ip link show c0 >/dev/null 2>&1; do sleep 0.02; done\nkill -9 $!\nwait $! || true\n\"$PATHLAB\" undo\nlook >after\ndiff before after\n\
+    ip link set c0 up\n! PATHLAB_CABLES=c0:c1 \"$PATHLAB\" lab up two.lab 2>up\ngrep 'c0 is switched on' up\n\
+    ! PATHLAB_CABLES=c0 \"$PATHLAB\" lab up two.lab 2>wrong\ngrep \"'c0' is not a pair of interfaces\" wrong\n";
+
+#[test]
+fn a_lab_takes_cards_and_gives_them_back_as_they_were() {
+    let _turn = beside();
+    if !is_root() {
+        return skip("a lab over cards", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = "node a b\nlink a:eth0 -- b:eth0 mtu 1300 tso off txqueuelen 5\n\
+        interface a:eth0 address 10.0.0.1/24 mac 02:00:00:00:00:01\ninterface b:eth0 address 10.0.0.2/24\n";
+    std::fs::write(folder.path().join("two.lab"), lab).unwrap();
+    std::fs::write(folder.path().join("two.plan"), "topology two.lab\npath a b\ntest ping rate 50pps\n")
+        .unwrap();
+    let mut tool = script_with_own_run(&format!("cd {}\n{CABLES}", folder.path().display()));
+    let script = std::mem::replace(&mut tool, command("unshare"));
+    tool.arg("--net")
+        .arg(script.get_program())
+        .args(script.get_args())
+        .env("PATHLAB", PATHLAB)
+        .env_remove("PATHLAB_STATE");
+    let output = finish(start(tool), Duration::from_secs(120));
+    assert!(output.status.success(), "{}{}", words(&output.stdout), words(&output.stderr));
+}
+
+#[test]
+fn a_machine_ends_with_the_process_that_started_it_and_an_interrupt_reaches_its_command() {
+    let _turn = beside();
+    let Some(unpacked) = unpacked("the end of a virtual machine") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    // Its command never ends by itself.
+    let begun = || {
+        let mut child = start(vm(&unpacked, folder.path(), &["--cables", "0", "serve", "--port", "0"]));
+        let (stdout, mut said, mut byte) = (child.stdout.as_mut().unwrap(), vec![], [0]);
+        while !words(&said).contains("serving tests at") {
+            assert!(stdout.read(&mut byte).unwrap() == 1, "it ended without serving: {}", words(&said));
+            said.push(byte[0]);
+        }
+        child
+    };
+    let machines = |of: u32| -> Vec<String> {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let is_child = |pid: &String| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let after_name = stat.rsplit(')').next().unwrap_or_default();
+            stat.contains("(qemu-system") && after_name.split_whitespace().nth(1) == Some(&of.to_string())
+        };
+        pids.filter(is_child).collect()
+    };
+    let mut child = begun();
+    let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    let output = finish(child, LIMIT);
+    assert_eq!(output.status.code(), Some(130), "{}", words(&output.stderr));
+    assert!(
+        words(&output.stderr).contains("interrupted: no further tests are answered"),
+        "{}",
+        words(&output.stderr)
+    );
+    // Killed while the machine starts.
+    child = start(vm(&unpacked, folder.path(), &["--accel", "emulation", "lab", "list"]));
+    let since = Instant::now();
+    let machine = loop {
+        if let Some(machine) = machines(child.id()).pop() {
+            break machine;
+        }
+        assert!(since.elapsed() < Duration::from_secs(30), "no machine was started");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let since = Instant::now();
+    let path = format!("/proc/{machine}/stat");
+    let is_alive = || std::fs::read_to_string(&path).is_ok_and(|stat| !stat.contains(") Z "));
+    while is_alive() {
+        assert!(since.elapsed() < Duration::from_secs(10), "QEMU outlives the process that started it");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
