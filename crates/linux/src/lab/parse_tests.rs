@@ -310,7 +310,7 @@ fn what_is_wrong_with_an_interface_over_another_is_said() {
                 "'roundrobin' is not a mode of bond; balance-rr, active-backup",
             ),
             ("bond q on a ports x mode 802.3ad y", "unexpected 'y'"),
-            ("bond q on a ports x\ninterface a:q queues 2", "'queues' cannot be said of a bond"),
+            ("bond q on b ports y\ninterface b:q queues 2", "'queues' cannot be said of a bond"),
             ("bond q on a ports mode", "node 'a' has no link with an end 'mode'"),
             (
                 "ipvlan v on b over y\nbridge q on b ports v",
