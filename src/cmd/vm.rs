@@ -108,11 +108,7 @@ fn machine(args: &VmArgs) -> Result<VirtualMachine> {
     let modules = args.modules.as_deref();
     let kernel = match &args.kernel {
         Some(file) => Kernel::at(file, modules)?,
-        None => Kernel::newest()?,
-    };
-    let kernel = match modules {
-        Some(folder) => Kernel { modules: Some(folder.to_owned()), ..kernel },
-        None => kernel,
+        None => Kernel::newest(modules)?,
     };
     Ok(VirtualMachine {
         kernel,

@@ -52,7 +52,7 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
     let Some(unpacked) = unpacked("a run over network cards of a virtual machine") else { return };
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("own.plan"), PLAN).unwrap();
-    let words_of_vm = ["--cables", "3", "run", "own.plan", "--repetitions", "1", "--json"];
+    let words_of_vm = ["--cpus", "1", "--cables", "3", "run", "own.plan", "--repetitions", "1", "--json"];
     let output = finish(start(vm(&unpacked, folder.path(), &words_of_vm)), LIMIT);
     let run = document(&output, 0);
     let own = words(&std::fs::read("/proc/sys/kernel/osrelease").unwrap());
@@ -91,8 +91,10 @@ fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("moderation.case"), MODERATION).unwrap();
     let cases = ["case", "run", "moderation.case", "--pairs", "6", "--json"];
-    let output =
-        finish(start(vm(&unpacked, folder.path(), &[&["--cables", "1"], &cases[..]].concat())), LIMIT);
+    let output = finish(
+        start(vm(&unpacked, folder.path(), &[&["--cpus", "1", "--cables", "1"], &cases[..]].concat())),
+        LIMIT,
+    );
     let document = document(&output, 0);
     assert_eq!(document["cases"][0]["verdict"], "as_expected", "{:#}", document["cases"][0]);
 }
@@ -172,7 +174,8 @@ fn a_machine_ends_with_the_process_that_started_it_and_an_interrupt_reaches_its_
     let folder = tempfile::tempdir().unwrap();
     // Its command never ends by itself.
     let begun = || {
-        let mut child = start(vm(&unpacked, folder.path(), &["--cables", "0", "serve", "--port", "0"]));
+        let mut child =
+            start(vm(&unpacked, folder.path(), &["--cpus", "1", "--cables", "0", "serve", "--port", "0"]));
         let (stdout, mut said, mut byte) = (child.stdout.as_mut().unwrap(), vec![], [0]);
         while !words(&said).contains("serving tests at") {
             assert!(stdout.read(&mut byte).unwrap() == 1, "it ended without serving: {}", words(&said));

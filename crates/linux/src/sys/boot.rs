@@ -4,15 +4,11 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::signal::Signal;
-use nix::unistd::{getpid, getppid};
 
 /// The kernel unpacks the module itself (`MODULE_INIT_COMPRESSED_FILE` in linux/module.h, Linux 5.17).
 const COMPRESSED: libc::c_int = 4;
@@ -65,20 +61,4 @@ pub fn file_in_memory(name: &str) -> io::Result<File> {
     let name = CString::new(name).map_err(io::Error::other)?;
     let owned: OwnedFd = memfd_create(name.as_c_str(), MFdFlags::empty())?;
     Ok(owned.into())
-}
-
-/// Makes the command's child die with the thread that started it.
-pub fn dies_with_parent(command: &mut Command) {
-    let parent = getpid();
-    let prepare = move || {
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-        // The parent may have died before the line above.
-        if getppid() != parent {
-            // SAFETY: ends this process and touches nothing.
-            unsafe { libc::_exit(127) }
-        }
-        Ok(())
-    };
-    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, _exit.
-    unsafe { command.pre_exec(prepare) };
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use nix::unistd::{getpid, getppid, setsid};
+use nix::unistd::{Pid, getpid, getppid, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::notice;
@@ -231,17 +231,29 @@ pub fn enter(command: &mut Command, netns: Arc<OwnedFd>, outlives: bool) {
             setsid()?;
             return Ok(());
         }
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-        // The parent may have died before the line above.
-        if getppid() != parent {
-            // SAFETY: ends this process and touches nothing.
-            unsafe { libc::_exit(127) }
-        }
-        Ok(())
+        die_with(parent)
     };
     // SAFETY: between fork and exec only async-signal-safe calls are made: setns, setsid, prctl, getppid, _exit; building an
     // io::Error from an errno does not allocate.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes the command's child die with the thread that started it.
+pub fn dies_with_parent(command: &mut Command) {
+    let parent = getpid();
+    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, _exit.
+    unsafe { command.pre_exec(move || die_with(parent)) };
+}
+
+/// Lets the calling process die with the thread that started it, which is one of `parent`.
+fn die_with(parent: Pid) -> io::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // The parent may have died before the line above.
+    if getppid() != parent {
+        // SAFETY: ends this process and touches nothing.
+        unsafe { libc::_exit(127) }
+    }
+    Ok(())
 }
 
 /// Makes the command's child run on one CPU. The child fails to start with `EINVAL` when there is no such CPU.

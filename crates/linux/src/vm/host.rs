@@ -63,7 +63,9 @@ const WANTED: [&str; 31] = [
 /// Programs that the lab starts.
 const PROGRAMS: [&str; 1] = ["/bin/sh"];
 /// How long a machine may take until its command begins, with KVM and without.
-const START: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(180)];
+const START: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(120)];
+/// What helps when it does not.
+const NO_START: &str = "try another kernel (--kernel), other cards (--nic), or more memory (--memory)";
 /// How long it may take to switch itself off.
 const OFF: Duration = Duration::from_secs(15);
 /// How long is waited for words of the machine at a time.
@@ -123,19 +125,28 @@ impl VirtualMachine {
         let qemu = Qemu::find()?;
         let image = self.image(folder, environment, words)?;
         let accelerators = match self.accelerator {
-            Some(one) => vec![one],
-            None if may_use_kvm() => vec![Accelerator::Kvm, Accelerator::Emulation],
-            None => vec![Accelerator::Emulation],
+            Some(Accelerator::Kvm) => vec![Accelerator::Kvm],
+            None if may_use_kvm() => vec![Accelerator::Kvm, Accelerator::Emulation, Accelerator::Emulation],
+            // Twice: of some thirty starts of two emulated CPUs one lost the timer of the second CPU, and stood still.
+            _ => vec![Accelerator::Emulation, Accelerator::Emulation],
         };
         let last = accelerators.len() - 1;
         for (at, accelerator) in accelerators.into_iter().enumerate() {
             match self.attempt(&qemu, accelerator, folder, &image, hear)? {
                 Ok(code) => return Ok(code),
                 Err(NotStarted(why)) if at < last => {
-                    hear(Heard::Note(format!("KVM does not start this machine ({why}): it is emulated")))?;
+                    hear(Heard::Note(match accelerator {
+                        Accelerator::Kvm => {
+                            format!("KVM does not start this machine ({why}): it is emulated")
+                        }
+                        Accelerator::Emulation => {
+                            format!("it is started once more, as it did not start: {why}")
+                        }
+                    }))?;
                 }
                 Err(NotStarted(why)) => {
-                    return Err(Problem::host(format!("the virtual machine did not start: {why}")));
+                    let what = format!("the virtual machine did not start: {why}");
+                    return Err(Problem::host(what).help(NO_START));
                 }
             }
         }
@@ -200,7 +211,7 @@ impl VirtualMachine {
         let mut command = qemu.command();
         command.args(self.arguments(accelerator, folder, image, &console));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        boot::dies_with_parent(&mut command);
+        process::dies_with_parent(&mut command);
         let mut child = command.spawn().map_err(|error| {
             Problem::host(format!("cannot start QEMU: {error}")).at(qemu.file.display().to_string())
         })?;
@@ -216,14 +227,16 @@ impl VirtualMachine {
         };
         match code {
             Outcome::Ended(code) => Ok(Ok(code)),
-            Outcome::Failed(sentence) => Err(Problem::host(format!("the virtual machine: {sentence}"))),
+            Outcome::Failed(sentence) => {
+                Err(Problem::host(format!("the virtual machine: {sentence}")).help(NO_START))
+            }
             Outcome::NeverBegan(why) => {
                 let last = last();
                 Ok(Err(NotStarted(if last.is_empty() { why } else { format!("{why}: {last}") })))
             }
             Outcome::Lost => {
                 let what = "the virtual machine ended before its command did";
-                Err(Problem::host(what).help(format!("its last words: {}", last())))
+                Err(Problem::host(what).help(format!("it ended with: {}", last())))
             }
         }
     }

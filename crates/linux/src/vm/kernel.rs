@@ -37,7 +37,8 @@ impl Kernel {
             return Err(Problem::input(what).at(shown(file)).help("name a vmlinuz"));
         }
         if let Some(folder) = modules.filter(|folder| !folder.is_dir()) {
-            return Err(Problem::input("there is no such folder of modules").at(shown(folder)));
+            let what = "there is no such folder of modules";
+            return Err(Problem::input(what).at(shown(folder)).help("name the one that holds modules.dep"));
         }
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let release = name.split_once('-').map_or(name.clone(), |(_, release)| release.to_owned());
@@ -47,11 +48,11 @@ impl Kernel {
         Ok(Kernel { file: file.to_owned(), release, modules })
     }
 
-    /// The newest kernel of the first root that has one.
+    /// The newest kernel of the first root that has one, with the modules as [`Kernel::at`] finds them.
     ///
     /// # Errors
-    /// Host: there is none.
-    pub fn newest() -> Result<Kernel> {
+    /// Host: there is none. Input: there is no such folder of modules.
+    pub fn newest(modules: Option<&Path>) -> Result<Kernel> {
         for root in roots() {
             let entries = fs::read_dir(root.join("boot")).into_iter().flatten().flatten();
             let named = |path: &PathBuf| {
@@ -60,7 +61,7 @@ impl Kernel {
             let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(named).collect();
             files.sort_by_key(|file| parts(&file.to_string_lossy()));
             if let Some(file) = files.last() {
-                return Kernel::at(file, None);
+                return Kernel::at(file, modules);
             }
         }
         let help = format!(
