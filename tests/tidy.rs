@@ -168,7 +168,8 @@ const FOLDER_ARROWS: FolderArrows = &[
         &[
             ("notices", &[]),
             ("process", &[]),
-            ("plan", &[]),
+            ("change", &[]),
+            ("plan", &["change"]),
             ("programs", &["process"]),
             ("null", &["notices"]),
             ("processes", &[]),
@@ -184,11 +185,14 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("course", &["programs"]),
             ("side", &["course", "plan"]),
             ("trial", &["notices", "plan", "process", "session"]),
-            ("prove", &["notices", "plan", "session", "trial"]),
-            ("case", &["notices", "plan", "process", "programs", "prove", "session", "trial"]),
+            ("prove", &["change", "notices", "plan", "session", "trial"]),
+            ("case", &["change", "notices", "plan", "process", "programs", "session", "trial"]),
             (
                 "bench",
-                &["measure", "notices", "plan", "process", "programs", "prove", "session", "trial", "watch"],
+                &[
+                    "change", "measure", "notices", "plan", "process", "programs", "prove", "session",
+                    "trial", "watch",
+                ],
             ),
         ],
     ),

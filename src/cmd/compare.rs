@@ -3,6 +3,7 @@
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
+use experiment::change;
 use experiment::plan::{self, Plan};
 use experiment::session::{Closed, Course};
 use experiment::side::{self, Described};
@@ -83,7 +84,10 @@ pub fn run(args: CompareArgs, output: &Output) -> Result<()> {
     linux::lab::enter_user_namespace()?;
     experiment::interruptible()?;
     let labs = build(&sides)?;
-    let ended = args.trial.measure(&sides, [&labs[0], &labs[1]], &mut |_| Ok(()), output);
+    let settings = [0, 1].map(|side| (&labs[side], &sides[side].plan.settings[..]));
+    let ended = change::during(&settings, || {
+        args.trial.measure(&sides, [&labs[0], &labs[1]], &mut |_| Ok(()), output)
+    });
     labs.into_iter().for_each(|lab| experiment::down(lab, output));
     let worse = tell(ended?, output)?;
     match worse.first().filter(|_| args.fail_if_worse) {

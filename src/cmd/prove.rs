@@ -4,7 +4,8 @@ use super::compare::{TrialArgs, told_in_part};
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
-use experiment::prove::{Changed, ChangedArm, LabChange, keep, suspects};
+use experiment::change::{self, Changed, LabChange, keep};
+use experiment::prove::{ChangedArm, suspects};
 use experiment::side::Described;
 use linux::journal::Journals;
 use linux::lab::{Lab, Lifetime};
@@ -77,8 +78,11 @@ impl ProofArgs {
         work: impl FnOnce(&Proving<'_>) -> Result<T>,
     ) -> Result<T> {
         let lab = self.claim(&side)?;
-        let done = linux::undo::journals()
-            .and_then(|journals| work(&Proving { args: self, journals: &journals, lab: &lab, side, output }));
+        let settings = side.plan.settings.clone();
+        let done = change::during(&[(&lab, &settings)], || {
+            let journals = linux::undo::journals()?;
+            work(&Proving { args: self, journals: &journals, lab: &lab, side, output })
+        });
         if self.lab.is_none() {
             experiment::down(lab, output);
         }
@@ -169,7 +173,7 @@ impl Proving<'_> {
     /// One trial: A with what is `in_place`, B with the changes on top.
     pub fn proof(&self, in_place: &[LabChange], changes: &[LabChange]) -> Result<(Proof, Option<Problem>)> {
         // Refused before anything is measured.
-        self.make(changes)?.put_back()?;
+        self.make(changes)?.put_back(self.lab)?;
         let base = self.make(in_place)?;
         let mut arm = ChangedArm::new(self.journals, self.lab, changes, self.args.allow_link_flap);
         let change = changes.iter().map(|change| change.text.as_str()).collect::<Vec<_>>().join(" ");
@@ -180,7 +184,7 @@ impl Proving<'_> {
             &mut |side| arm.enter(side),
             self.output,
         )?;
-        base.put_back()?;
+        base.put_back(self.lab)?;
         let (trial, stopped) = told_in_part(ended, self.output)?;
         let (is_better, decision) = decide(&trial);
         Ok((Proof { change, trial, is_better, decision }, stopped))

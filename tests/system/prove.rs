@@ -171,6 +171,56 @@ fn advised(slow: &Slow) {
     assert_eq!(inside(&lab, slow.node, slow.state), planted, "it is undone");
 }
 
+/// They hold while its tests run, for both arms of a trial, and no longer.
+#[test]
+fn settings_of_a_plan_hold_for_its_tests_and_are_put_back() {
+    let _turn = beside();
+    if !is_root() || !installed("sysctl") || !installed("ethtool") {
+        return skip("settings of a plan", "needs root, sysctl and ethtool");
+    }
+    let lab = TestLab::up("pair", "settings");
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (plan, dir) = (at("one.plan"), at("runs"));
+    let text = "topology pair\nset a/net.ipv4.tcp_congestion_control=reno\nset a/eth0:mtu=1300+eth0:txqueuelen=77\n\
+                set b/eth0:mtu=1300\ntest tcp-stream duration 100ms\n";
+    std::fs::write(&plan, text).unwrap();
+    let state = || {
+        let line = "sysctl -n net.ipv4.tcp_congestion_control; ip -o link show eth0; ethtool -k eth0";
+        ["a", "b"].map(|node| inside(&lab, node, line))
+    };
+    let before = state();
+    let flags = ["--lab", &lab.name, "--dir", &dir, "--json"];
+    let run_of = |plan: &str| run(&[&["run", plan, "--repetitions", "1"], &flags[..]].concat());
+    let output = run_of(&plan);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
+    // What the connection itself says: its algorithm, and the segments that the MTU leaves.
+    let sender = &document["tests"][0]["sender"];
+    assert_eq!(sender["settings"]["congestion"], "reno", "{}", sender["settings"]);
+    assert_eq!(sender["tcp"][0]["snd_mss"], 1248, "{}", sender["tcp"]);
+    assert_eq!(state(), before, "it is put back");
+
+    // One that cannot be set is refused, and those before it are put back.
+    std::fs::write(at("wrong.plan"), text.replace("txqueuelen=77", "no.such=1")).unwrap();
+    let refused = run_of(&at("wrong.plan"));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("no.such"), "{said}");
+    assert_eq!(state(), before);
+
+    // Killed while its tests run.
+    std::fs::write(at("long.plan"), text.replace("100ms", "20s")).unwrap();
+    let mut long = start(pathlab(&[&["run", &at("long.plan")], &flags[..]].concat()));
+    let since = std::time::Instant::now();
+    while state()[1] == before[1] {
+        assert!(since.elapsed() < Duration::from_secs(20), "it was never set");
+    }
+    long.kill().unwrap();
+    long.wait().unwrap();
+    run_ok(&["undo"]);
+    assert_eq!(state(), before, "the next command puts it back");
+}
+
 /// Whatever arm is being measured, and whether a knob is being set or put back: the next command leaves the lab as it was.
 #[test]
 fn a_proof_that_is_killed_leaves_the_lab_as_it_was() {

@@ -1,8 +1,7 @@
 //! The README stays true: every command in it is run.
 
-use crate::alone;
 use crate::support::steal::Steal;
-use crate::support::turn::at_once;
+use crate::support::turn::{at_once, loud};
 use crate::support::{PATHLAB, command, finish, is_root, skip, start};
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +25,7 @@ const AT_ONCE: usize = 4;
 
 #[test]
 fn every_command_of_the_readme_works() {
-    let _turn = alone();
+    let _turn = loud();
     let readme = std::fs::read_to_string("README.md").unwrap();
     let blocks = blocks(&readme);
     let all: Vec<&String> = blocks.iter().flatten().collect();

@@ -46,6 +46,9 @@ const PLAN: &str = "topology bond-vlan\npath a b\ntest udp-stream size 200 rate 
 const MODERATION: &str = "case moderation\nquestion Is a round trip shorter when no interrupt waits?\nsource this test\nneeds coalescing\n\
     topology pair\ntest tcp-rr size 1 duration 200ms\nset-a a/eth0:coalesce.rx-usecs=3000\nset-a b/eth0:coalesce.rx-usecs=3000\n\
     set-b a/eth0:coalesce.rx-usecs=0\nset-b b/eth0:coalesce.rx-usecs=0\nexpect better by 20%\n";
+/// A slow path: interrupts of one end that wait, in a ring that is smaller than the driver's own. To set that takes the link down.
+const SLOW: &str = "topology pair\nset a/eth0:coalesce.rx-usecs=3000\nset a/eth0:ring.rx=128\ntest tcp-rr size 1 duration 100ms\n";
+
 #[test]
 fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_here() {
     let _turn = loud();
@@ -97,6 +100,25 @@ fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
     );
     let document = document(&output, 0);
     assert_eq!(document["cases"][0]["verdict"], "as_expected", "{:#}", document["cases"][0]);
+}
+
+#[test]
+fn interrupts_that_wait_are_named_first_and_the_cure_is_shown() {
+    let _turn = loud();
+    let Some(unpacked) = unpacked("a proof with network cards") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("slow.plan"), SLOW).unwrap();
+    let prove = ["prove", "--doctor", "--plan", "slow.plan", "--pairs", "6", "--json"];
+    let output = finish(
+        start(vm(&unpacked, folder.path(), &[&["--cpus", "1", "--cables", "1"], &prove[..]].concat())),
+        LIMIT,
+    );
+    let document = document(&output, 0);
+    let first = &document["suspects"][0];
+    assert!(first["rule"] == "IRQ-01" && first["left_out"].is_null(), "{:#}", document["suspects"]);
+    // This driver has no moderation that adapts, which is therefore not asked to be off.
+    assert_eq!(first["change"], "a/eth0:coalesce.rx-usecs=0");
+    assert_eq!(document["proofs"][0]["is_better"], true, "{:#}", document["proofs"][0]);
 }
 
 #[test]

@@ -11,6 +11,7 @@
 
 pub mod bench;
 pub mod case;
+pub mod change;
 pub mod course;
 pub mod doctor;
 pub mod drops;

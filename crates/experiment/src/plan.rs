@@ -4,6 +4,7 @@
 //! grammar. **Why.** An experiment that is a text file can be repeated, reviewed and compared; the record of a run
 //! keeps the text. **Price.** One statement per line; what it cannot say, a flag of `pathlab run` cannot say either.
 
+use crate::change::LabChange;
 use record::line::{self, Word};
 use record::unit::{self, duration_ms};
 use record::{Problem, Rate, Result, TestSpec, TrafficKind};
@@ -48,6 +49,8 @@ pub struct Plan {
     pub shuffled: bool,
     /// Seed of the random order, if the plan fixes it.
     pub seed: Option<u64>,
+    /// What knobs of the lab are set to while the tests run.
+    pub settings: Vec<LabChange>,
     /// The tests as written.
     pub tests: Vec<Planned>,
     /// What is watched beside the counters. Plans do not have it: those are flags.
@@ -157,6 +160,7 @@ impl Default for Reader {
             repetitions: 3,
             shuffled: true,
             seed: None,
+            settings: vec![],
             tests: vec![],
             extra: Extra::default(),
         };
@@ -179,13 +183,15 @@ const STATEMENTS: [(&str, bool); 7] = [
 impl Reader {
     fn statement(&mut self, words: &[Word<'_>]) -> Located<()> {
         let keyword = words[0].text;
-        if keyword == "test" {
-            return self.test(&words[1..]);
+        match keyword {
+            "test" => return self.test(&words[1..]),
+            "set" => return self.setting(&words[1..]),
+            _ => {}
         }
         let wanted = if keyword == "path" { 2 } else { 1 };
         let Some(&(keyword, once)) = STATEMENTS.iter().find(|(known, _)| *known == keyword) else {
             let names = STATEMENTS.map(|(name, _)| name).join(", ");
-            let help = format!("the statements are {names}, test");
+            let help = format!("the statements are {names}, set, test");
             return wrong(0, format!("unknown statement '{keyword}'"), help);
         };
         if words.len() != wanted + 1 {
@@ -206,6 +212,16 @@ impl Reader {
             "seed" => self.plan.seed = Some(number(value)?),
             _ => self.plan.shuffled = order(value)?,
         }
+        Ok(())
+    }
+
+    fn setting(&mut self, words: &[Word<'_>]) -> Located<()> {
+        let text = words.iter().map(|word| word.text).collect::<Vec<_>>().join(" ");
+        let change = LabChange::parse(&text).map_err(|problem| (0, problem))?;
+        if self.plan.settings.iter().any(|other| other.shares_a_knob(&change)) {
+            return wrong(0, format!("a knob of '{text}' is set twice"), "leave one of them out");
+        }
+        self.plan.settings.push(change);
         Ok(())
     }
 
@@ -400,6 +416,15 @@ mod tests {
     }
 
     #[test]
+    fn settings_are_changes_of_knobs() {
+        let text = "topology pair\nset b/net.ipv4.tcp_rmem=4096 8192  16384\n\
+                    set a/eth0:coalesce.rx-usecs=8+eth0:mtu=9000 # both\ntest ping";
+        let settings = Plan::parse(text, "p").unwrap().settings;
+        assert_eq!(settings[0].asks[0].value, "4096 8192 16384");
+        assert_eq!((settings[1].node.as_str(), settings[1].asks.len()), ("a", 2));
+    }
+
+    #[test]
     fn several_kinds_can_be_kept() {
         let mut plan = Plan::parse(DEFAULT, "default").unwrap();
         plan.only(&[]).unwrap();
@@ -436,6 +461,8 @@ mod tests {
             ("topology bridge", "p: no tests"),
             ("topology bridge\ntopology pair\ntest ping", "p:2:1: 'topology' is given twice"),
             ("topology bridge\ntest ping size 56 size 57", "p:2:19: 'size' is given twice"),
+            ("topology pair\nset eth0\ntest ping", "p:2:1: 'eth0' is no change"),
+            ("topology pair\nset a/eth0:mtu=9\nset a/eth0:mtu=9\ntest ping", "p:3:1: a knob of"),
             ("topology bridge\ntest ping\ntest ping", "p:3:1: the test 'ping 56 B' is given twice"),
         ];
         for (text, expected) in cases {

@@ -6,6 +6,7 @@ use super::read_text;
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
+use experiment::change;
 use experiment::course::{self, Chosen};
 use experiment::plan::{self, Extra, Plan};
 use experiment::session::{self, Closed, Course};
@@ -109,7 +110,8 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
             experiment::programs::up(&Topology::load(&plan.topology)?, &name, Lifetime::Ephemeral)?
         }
     };
-    let measured = in_lab(&lab, &plan, &about, &args.dir, output);
+    let measured =
+        change::during(&[(&lab, &plan.settings)], || in_lab(&lab, &plan, &about, &args.dir, output));
     if args.lab.is_none() {
         experiment::down(lab, output);
     }
@@ -151,6 +153,20 @@ fn in_lab(lab: &Lab, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output
 /// Measures the plan over every way, and compares them.
 fn over_ways(ways: Vec<Chosen>, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
     let ways = course::build(ways)?;
+    let built = ways.iter().filter_map(|(_, lab)| Some((lab.as_ref().ok()?, &plan.settings[..])));
+    let told = change::during(&built.collect::<Vec<_>>(), || in_turn(&ways, plan, about, dir, output));
+    ways.into_iter().filter_map(|(_, lab)| lab.ok()).for_each(|lab| experiment::down(lab, output));
+    told
+}
+
+/// Measures the plan over ways whose labs are there.
+fn in_turn(
+    ways: &[(PathVariant, Result<Lab>)],
+    plan: &Plan,
+    about: &RunRecord,
+    dir: &Path,
+    output: &Output,
+) -> Result<()> {
     let mut courses = vec![];
     for (way, lab) in ways.iter().filter_map(|(way, lab)| Some((way, lab.as_ref().ok()?))) {
         courses.push(Course::begin(lab, plan, about, Some(way.clone()), dir)?);
@@ -159,9 +175,7 @@ fn over_ways(ways: Vec<Chosen>, plan: &Plan, about: &RunRecord, dir: &Path, outp
         return Err(absent.clone());
     }
     let (closed, stopped) = session::carry_out(courses, plan, about.seed, &Screen::new(output));
-    let told = ways::tell(&ways, &closed, about.seed, stopped.is_none(), output);
-    ways.into_iter().filter_map(|(_, lab)| lab.ok()).for_each(|lab| experiment::down(lab, output));
-    told?;
+    ways::tell(ways, &closed, about.seed, stopped.is_none(), output)?;
     let mut unwritten = closed.iter().filter_map(|closed| closed.kept.as_ref().err());
     if let Some(problem) = stopped {
         unwritten.for_each(|problem| output.problem(problem));

@@ -5,7 +5,7 @@ use crate::cmd::prove::{ProofArgs, Proving};
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
-use experiment::prove::LabChange;
+use experiment::change::LabChange;
 use experiment::prove::search::{Alternatives, Search, SearchSetup, alternatives};
 use experiment::prove::usual;
 use experiment::side::Described;

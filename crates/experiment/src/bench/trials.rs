@@ -8,9 +8,10 @@
 //!
 //! **Price.** 16 to 80 tests a trial.
 
+use crate::change::LabChange;
 use crate::notices::{Notices, down};
 use crate::plan::Plan;
-use crate::prove::{ChangedArm, LabChange};
+use crate::prove::ChangedArm;
 use crate::session::Course;
 use crate::trial::{Arm, TrialSetup, TrialSide, carry_out};
 use linux::lab::{Lab, Topology};

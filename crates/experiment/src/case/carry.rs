@@ -7,11 +7,11 @@
 
 use super::Case;
 use super::needs::NeedsLab;
+use crate::change::{Changed, LabChange};
 use crate::notices::{Notices, down};
 use crate::plan::Plan;
 use crate::process::now;
 use crate::programs;
-use crate::prove::{Changed, LabChange};
 use crate::session::Course;
 use crate::trial::{self, Arm, TrialEnd, TrialSetup, TrialSide};
 use linux::journal::Journals;
@@ -121,7 +121,7 @@ impl Bench<'_> {
         let (a, b) = (self.arm_a(), self.arm_b());
         for arm in [&a, &b] {
             // Refused before anything is measured.
-            match self.make(arm.side, &arm.changes).and_then(Changed::put_back) {
+            match self.make(arm.side, &arm.changes).and_then(|made| made.put_back(self.lab(arm.side))) {
                 Err(problem) if is_of_host(&problem) => return Ok(not_run(self.case, problem.to_string())),
                 made => made?,
             }
@@ -188,7 +188,7 @@ impl Bench<'_> {
             if held.as_ref().is_some_and(|(held, _)| *held == side) {
                 return Ok(());
             }
-            held.take().map_or(Ok(()), |(_, changed)| changed.put_back())?;
+            held.take().map_or(Ok(()), |(side, changed)| changed.put_back(self.lab(side)))?;
             held = Some((side, self.make(side, &arms[side as usize].changes)?));
             Ok(())
         };
@@ -197,7 +197,7 @@ impl Bench<'_> {
         let both = [self.arm(&arms[0])?, self.arm(&arms[1])?];
         let setup = TrialSetup { rule, figure, seed, enter: &mut enter };
         let ended = trial::carry_out(both, setup, self.setup.notices);
-        let back = held.take().map_or(Ok(()), |(_, changed)| changed.put_back());
+        let back = held.take().map_or(Ok(()), |(side, changed)| changed.put_back(self.lab(side)));
         let ended = ended?;
         back?;
         self.told(ended)

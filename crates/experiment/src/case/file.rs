@@ -8,8 +8,8 @@
 
 use super::Case;
 use super::needs::{self, Need};
+use crate::change::LabChange;
 use crate::plan::Plan;
-use crate::prove::LabChange;
 use record::case::Expectation;
 use record::line::{self, Line, Word};
 use record::{Problem, Result};
@@ -246,7 +246,7 @@ mod tests {
         let case = parse(GOOD, "c").unwrap().remove(0);
         assert_eq!((case.name.as_str(), case.expected), ("x", Expectation::Better { by: 0.1 }));
         assert_eq!(case.plans[0], case.plans[1]);
-        assert_eq!(case.only_b[0].ask.value, "4096 131072 6291456");
+        assert_eq!(case.only_b[0].asks[0].value, "4096 131072 6291456");
         let other = parse(&format!("{GOOD}test-b tcp-stream size 1kB\ntopology-b bridge\n"), "c").unwrap();
         let [a, b] = &other[0].plans[..] else { panic!("two arms") };
         assert_eq!((a.topology.as_str(), b.topology.as_str()), ("pair", "bridge"));

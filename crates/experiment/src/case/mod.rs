@@ -12,8 +12,8 @@ pub mod carry;
 pub mod file;
 pub mod needs;
 
+use crate::change::LabChange;
 use crate::plan::Plan;
-use crate::prove::LabChange;
 use linux::lab::Topology;
 use needs::Need;
 use record::case::{CaseAbout, Expectation};

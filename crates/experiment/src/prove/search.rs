@@ -6,7 +6,7 @@
 //! **Price.** Knobs are changed before each measurement and put back after it, so what a change leaves in its wake (a cold cache, a
 //! learned metric) meets the setting that is measured next; the order is drawn anew for each block.
 
-use super::{Changed, LabChange, inside};
+use crate::change::{Changed, LabChange, inside};
 use crate::notices::Notices;
 use crate::plan::Plan;
 use crate::session::Course;
@@ -70,7 +70,7 @@ pub fn alternatives(
 
 fn add(knobs: &mut Vec<Alternatives>, change: &LabChange) {
     match knobs.iter_mut().find(|knob| knob[0].is_same_knob(change)) {
-        Some(knob) if knob.iter().any(|other| other.ask == change.ask) => {}
+        Some(knob) if knob.iter().any(|other| other.asks == change.asks) => {}
         Some(knob) => knob.push(change.clone()),
         None => knobs.push(vec![change.clone()]),
     }
@@ -91,21 +91,22 @@ fn why_not(
 
 /// Makes a change and puts it back.
 fn try_out(journals: &Journals, lab: &Lab, change: &LabChange, may_flap: bool) -> Result<()> {
-    Changed::make(journals, lab, std::slice::from_ref(change), may_flap)?.put_back()
+    Changed::make(journals, lab, std::slice::from_ref(change), may_flap)?.put_back(lab)
 }
 
 /// Whether the lab is what a change would make it.
 pub(super) fn is_so(lab: &Lab, change: &LabChange) -> Result<bool> {
-    let asks = std::slice::from_ref(&change.ask);
-    let compared = inside(lab.node(&change.node)?, change, |namespace| kept::compare(namespace, asks))?;
+    let compared =
+        inside(lab.node(&change.node)?, change, |namespace| kept::compare(namespace, &change.asks))?;
     Ok(compared.is_empty())
 }
 
 impl LabChange {
     fn is_same_knob(&self, other: &LabChange) -> bool {
-        let of =
-            |change: &LabChange| (change.node.clone(), change.ask.interface.clone(), change.ask.name.clone());
-        of(self) == of(other)
+        let knobs = |change: &LabChange| -> Vec<_> {
+            change.asks.iter().map(|ask| (ask.interface.clone(), ask.name.clone())).collect()
+        };
+        self.node == other.node && knobs(self) == knobs(other)
     }
 }
 
@@ -311,7 +312,7 @@ impl<'a> Search<'a> {
             changed => changed?,
         };
         let figures = self.figures(&titled(self.setup.plan, &changes));
-        changed.put_back()?;
+        changed.put_back(self.setup.lab)?;
         figures
     }
 

@@ -5,14 +5,15 @@
 //!
 //! **Price.** A trial follows for each change.
 
-use super::{Changed, LabChange, search};
+use super::search;
+use crate::change::{Changed, LabChange};
 use crate::notices::Notices;
 use crate::plan::Plan;
 use crate::session::Course;
 use linux::lab::Lab;
 use record::trial::Suspect;
 use record::{Problem, Result, TestSpec};
-use study::doctor::{AdvisedChange, DoctorReport, RuleStatus};
+use study::doctor::{AdvisedChange, DoctorReport, Goal, RuleStatus};
 
 /// How long a test must be for a window in it, with time to begin and to end.
 const TEST_MS: u64 = 2_500;
@@ -60,7 +61,7 @@ fn refusal(lab: &Lab, change: &str, may_flap: bool) -> Result<Option<String>> {
         true => Err(Problem::input(search::ALREADY)),
         false => Changed::make(&linux::undo::journals()?, lab, &[change], may_flap),
     });
-    made.map_or_else(|problem| Ok(Some(problem.to_string())), |made| made.put_back().map(|()| None))
+    made.map_or_else(|problem| Ok(Some(problem.to_string())), |made| made.put_back(lab).map(|()| None))
 }
 
 /// The changes that a report advises.
@@ -70,8 +71,16 @@ fn suspects(report: &DoctorReport, spec: &TestSpec, may_flap: bool) -> Vec<Suspe
     places
         .filter_map(|(rule, place)| {
             let change = place.change.as_ref()?;
-            let left_out =
-                (change.may_flap && !may_flap).then(|| "it may take the link down: --allow-link-flap".into());
+            let goal = Goal::of(spec.kind).word();
+            let left_out = match () {
+                () if !rule.goals.iter().any(|of_rule| of_rule == goal) => {
+                    Some(format!("it makes figures truer and says nothing of {goal}"))
+                }
+                () if change.may_flap && !may_flap => {
+                    Some("it may take the link down: --allow-link-flap".into())
+                }
+                () => None,
+            };
             Some(Suspect {
                 rule: rule.id.clone(),
                 place: place.place.clone(),

@@ -1,6 +1,6 @@
 //! The knobs that are usually tried for a goal, where nobody named any: a row each.
 
-use super::LabChange;
+use crate::change::LabChange;
 use crate::plan::Plan;
 use linux::lab::Lab;
 use linux::tune::kept::name_of;
@@ -107,7 +107,7 @@ mod tests {
             assert_eq!(goals, usual.goals.len(), "{}", usual.name);
             for text in usual.texts("a", ["eth0"].into_iter()) {
                 let change = LabChange::parse(&text).unwrap();
-                assert!(row(&change.ask.name).is_some(), "{text}");
+                assert!(row(&change.asks[0].name).is_some(), "{text}");
             }
         }
     }

@@ -31,7 +31,7 @@ use crate::sys::process;
 /// even when somebody renamed them.
 const FIRST_INDEX: u32 = 10;
 /// Longest wait for a carrier, which the two ends of a cable agree about, and for silence.
-const DEADLINE: Duration = Duration::from_secs(15);
+pub const LINK_DEADLINE: Duration = Duration::from_secs(15);
 /// More interfaces than that over each other no kernel makes (`MAX_NEST_DEV`).
 const MOST_HEIGHT: usize = 8;
 /// Pause between two looks at the kernel's state.
@@ -317,7 +317,7 @@ fn wait_up(topology: &Topology, node: &Node, on: &[&InterfaceSpec]) -> Result<()
     };
     let own = on.iter().filter(|spec| spec.node == node.name());
     let wanted: Vec<(&InterfaceSpec, bool)> = own.map(|spec| (*spec, of_on(spec))).collect();
-    let deadline = Instant::now() + DEADLINE;
+    let deadline = Instant::now() + LINK_DEADLINE;
     // One thread and one socket for each node, however often it looks.
     node.within(|| {
         let mut netlink = Netlink::open();
@@ -329,7 +329,8 @@ fn wait_up(topology: &Topology, node: &Node, on: &[&InterfaceSpec]) -> Result<()
             let Some((waiting, _)) = wanted.iter().find(|one| !is_ready(one)) else { return Ok(()) };
             refuse_when_interrupted()?;
             if Instant::now() > deadline {
-                let what = format!("{} did not come up within {} s", waiting.place(), DEADLINE.as_secs());
+                let what =
+                    format!("{} did not come up within {} s", waiting.place(), LINK_DEADLINE.as_secs());
                 return Err(Problem::host(what).help("see 'dmesg' for what the kernel says of it"));
             }
             std::thread::sleep(LOOK);
@@ -374,7 +375,7 @@ fn addresses<const VERSION: u8>(
 
 /// Waits until no counter has moved for a while: the listener reports are out.
 fn wait_silent(nodes: &[Node]) -> Result<()> {
-    let deadline = Instant::now() + DEADLINE;
+    let deadline = Instant::now() + LINK_DEADLINE;
     let mut last = BTreeMap::new();
     let mut since = Instant::now();
     while since.elapsed() < SILENCE {

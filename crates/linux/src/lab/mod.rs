@@ -26,6 +26,7 @@ mod start;
 mod step;
 pub mod topology;
 
+pub use build::LINK_DEADLINE;
 pub use cables::CABLES;
 pub use check::{CheckLine, RoutingCheck};
 pub use forwarder::{Forwarder, ForwarderKind};

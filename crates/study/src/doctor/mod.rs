@@ -95,6 +95,8 @@ pub enum At {
 pub enum Advice {
     /// Set a knob of `pathlab tune` to a value; `NEW` is the one that was found.
     Knob(&'static str, &'static str),
+    /// Set several together, each to its value, but those that are so already.
+    Knobs(&'static [(&'static str, &'static str)]),
     /// The same at the other end of the connection.
     PeerKnob(&'static str, &'static str),
     /// Run a command; and what undoes it.
@@ -188,7 +190,7 @@ pub struct AdvisedChange {
     pub node: String,
     /// The change belongs to the other end of what was found.
     pub at_peer: bool,
-    /// `NAME=VALUE`, or `IF:NAME=VALUE`.
+    /// `NAME=VALUE`, or `IF:NAME=VALUE`; several are joined by `+`.
     pub set: String,
     /// The link may go down for a moment.
     pub may_flap: bool,
@@ -420,35 +422,58 @@ fn convicted(rule: &DoctorRule, place: &Place<'_>, found: &Found) -> DoctorPlace
 
 /// The change that is advised.
 fn change(advice: Advice, place: &Place<'_>, new: &str) -> Option<AdvisedChange> {
-    let (knob, value, at_peer) = match advice {
-        Advice::Knob(knob, value) => (knob, value, false),
-        Advice::PeerKnob(knob, value) => (knob, value, true),
+    let (knobs, at_peer) = match advice {
+        Advice::Knob(knob, value) => (vec![(knob, value)], false),
+        Advice::Knobs(knobs) => (wanting(knobs, place), false),
+        Advice::PeerKnob(knob, value) => (vec![(knob, value)], true),
         Advice::Run(..) | Advice::Say(_) => return None,
     };
     if place.node.is_empty() {
         return None;
     }
-    let value = filled(value, place, new);
-    let set = format!("{}={value}", named(knob, place.interface));
-    Some(AdvisedChange { node: place.node.into(), at_peer, set, may_flap: may_flap(knob) })
+    let may_flap = knobs.iter().any(|(knob, _)| may_flap(knob));
+    let set = |(knob, value): (&str, &str)| {
+        format!("{}={}", named(knob, place.interface), filled(value, place, new))
+    };
+    let set = knobs.into_iter().map(set).collect::<Vec<_>>().join("+");
+    Some(AdvisedChange { node: place.node.into(), at_peer, set, may_flap })
+}
+
+/// The knobs that are not what they should be; one of which nothing is known is one of them.
+fn wanting(knobs: &[(&'static str, &'static str)], place: &Place<'_>) -> Vec<(&'static str, &'static str)> {
+    // What a driver has for good is `off (fixed)`.
+    let is_so = |knob: &str, value: &str| {
+        place.look.text(knob).is_ok_and(|now| now == value || now == format!("{value} (fixed)"))
+    };
+    knobs.iter().filter(|(knob, value)| !is_so(knob, value)).copied().collect()
 }
 
 /// What to do and what undoes it, with the names and values put in.
 fn commands(advice: Advice, place: &Place<'_>, new: &str) -> (String, String) {
     match advice {
-        Advice::Knob(knob, value) => {
-            let set = |value: &str| tune(knob, place.interface, value);
-            let undo = || format!("pathlab tune undo {}", quoted(&named(knob, place.interface)));
-            let undo = place.look.text(knob).map_or_else(|_| undo(), |old| set(&old));
-            (set(&filled(value, place, new)), undo)
-        }
+        Advice::Knob(knob, value) => set_and_undo(&[(knob, value)], place, new),
+        Advice::Knobs(knobs) => set_and_undo(&wanting(knobs, place), place, new),
         Advice::PeerKnob(knob, value) => {
-            let set = tune(knob, place.interface, &filled(value, place, new));
+            let set = tune(&[(knob, filled(value, place, new))], place.interface);
             (format!("at the other end: {set}"), "at the other end: pathlab tune undo".into())
         }
         Advice::Run(command, undo) => (filled(command, place, new), filled(undo, place, new)),
         Advice::Say(text) => (filled(text, place, new), String::new()),
     }
+}
+
+/// The command that sets knobs, and the one that sets what they were; where that is not known, the one that undoes what was set.
+fn set_and_undo(knobs: &[(&str, &str)], place: &Place<'_>, new: &str) -> (String, String) {
+    let values: Vec<_> = knobs.iter().map(|(knob, value)| (*knob, filled(value, place, new))).collect();
+    let old: Result<Vec<_>, _> =
+        knobs.iter().map(|(knob, _)| place.look.text(knob).map(|old| (*knob, old))).collect();
+    let undo = || {
+        let one =
+            |(knob, _): &(&str, &str)| format!("pathlab tune undo {}", quoted(&named(knob, place.interface)));
+        knobs.iter().rev().map(one).collect::<Vec<_>>().join("; ")
+    };
+    let undo = old.map_or_else(|_| undo(), |old| tune(&old, place.interface));
+    (tune(&values, place.interface), undo)
 }
 
 /// Words with `NEW`, `IF` and facts in braces put in.
@@ -479,15 +504,19 @@ fn named(knob: &str, interface: &str) -> String {
     }
 }
 
-/// How a knob is set.
-fn tune(knob: &str, interface: &str, value: &str) -> String {
-    let flaps = if may_flap(knob) { " --allow-link-flap" } else { "" };
-    let set = |name: &str| quoted(&format!("{name}={value}"));
-    match knob.strip_prefix("sysctl ") {
-        Some(name) => format!("pathlab tune set {}", set(name)),
-        None if interface.is_empty() => format!("pathlab tune set {}", set(knob)),
-        None => format!("pathlab tune set {interface} {}{flaps}", set(knob)),
-    }
+/// How knobs of one place are set.
+fn tune(knobs: &[(&str, String)], interface: &str) -> String {
+    let flaps = if knobs.iter().any(|(knob, _)| may_flap(knob)) { " --allow-link-flap" } else { "" };
+    let is_sysctl = |knob: &str| knob.starts_with("sysctl ");
+    let set = |(knob, value): &(&str, String)| {
+        quoted(&format!("{}={value}", knob.strip_prefix("sysctl ").unwrap_or(knob)))
+    };
+    let of = match interface.is_empty() || knobs.iter().all(|(knob, _)| is_sysctl(knob)) {
+        true => String::new(),
+        false => format!("{interface} "),
+    };
+    let words = knobs.iter().map(set).collect::<Vec<_>>().join(" ");
+    format!("pathlab tune set {of}{words}{flaps}")
 }
 
 /// A word as a shell wants it.

@@ -85,10 +85,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["feature.rx-gro", "feature.rx-lro"],
         condition: "frames are merged on arrival (GRO, LRO) where they are captured",
         meaning: "captured frames are merged: larger than the MTU, their sizes and times are not those of the wire",
-        advice: Advice::Run(
-            "pathlab tune set IF feature.rx-gro=off feature.rx-lro=off",
-            "pathlab tune set IF feature.rx-gro={feature.rx-gro} feature.rx-lro={feature.rx-lro}",
-        ),
+        advice: Advice::Knobs(&[("feature.rx-gro", "off"), ("feature.rx-lro", "off")]),
         effect: "true sizes",
         risk: "CPU time",
         source: "Suricata",
@@ -163,10 +160,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["feature.rx-gro", "coalesce.rx-usecs", "stamps.hardware"],
         condition: "GRO or moderation of interrupts without time stamps of the hardware",
         meaning: "times between frames are those of batches, not of the wire",
-        advice: Advice::Run(
-            "pathlab tune set IF feature.rx-gro=off coalesce.rx-usecs=0",
-            "pathlab tune set IF feature.rx-gro={feature.rx-gro} coalesce.rx-usecs={coalesce.rx-usecs}",
-        ),
+        advice: Advice::Knobs(&[("feature.rx-gro", "off"), ("coalesce.rx-usecs", "0")]),
         effect: "dispersion that means something",
         risk: "CPU time",
         source: "PAM 2004, interrupt coalescing",

@@ -34,6 +34,10 @@ fn row(rule: &DoctorRule) -> String {
     let advice = match rule.advice {
         Advice::Knob(knob, "NEW") => format!("set `{knob}` to the value that it works out"),
         Advice::Knob(knob, value) => format!("set `{knob}` to `{value}`"),
+        Advice::Knobs(knobs) => {
+            let one = |(knob, value): &(&str, &str)| format!("`{knob}` to `{value}`");
+            format!("set {}", knobs.iter().map(one).collect::<Vec<_>>().join(" and "))
+        }
         Advice::PeerKnob(knob, _) => format!("at the other end, set `{knob}` to the value that it works out"),
         Advice::Run(command, _) => format!("`{command}`"),
         Advice::Say(text) => text.to_owned(),

@@ -136,10 +136,10 @@ pub(super) const RULES: &[DoctorRule] = &[
         ],
         condition: "two interfaces in one subnet without arp_filter and arp_ignore",
         meaning: "each answers for the other: traffic comes in by the wrong card",
-        advice: Advice::Run(
-            "pathlab tune set net.ipv4.conf.all.arp_filter=1 net.ipv4.conf.all.arp_ignore=1",
-            "pathlab tune set net.ipv4.conf.all.arp_filter={sysctl net.ipv4.conf.all.arp_filter} net.ipv4.conf.all.arp_ignore={sysctl net.ipv4.conf.all.arp_ignore}",
-        ),
+        advice: Advice::Knobs(&[
+            ("sysctl net.ipv4.conf.all.arp_filter", "1"),
+            ("sysctl net.ipv4.conf.all.arp_ignore", "1"),
+        ]),
         effect: "traffic goes the way that is meant",
         risk: "",
         source: "i40e README",

@@ -306,6 +306,29 @@ fn the_worst_comes_first_and_other_goals_do_not_count() {
 }
 
 #[test]
+fn of_several_knobs_those_that_are_so_already_are_left_out() {
+    let rule = rules().find(|rule| rule.id == "IRQ-01").unwrap();
+    let advised = |facts: &str| {
+        let mut known = parsed(facts).0;
+        known.insert("kind".into(), value("card"));
+        let report = ends(rule, &known, &Known::new());
+        let change = report.places[0].change.clone().map(|change| change.set);
+        (report.command, report.undo, change.unwrap_or_default())
+    };
+    let (command, undo, change) = advised("coalesce.rx-usecs=8 coalesce.adaptive-rx=on");
+    assert_eq!(command, "pathlab tune set eth0 coalesce.adaptive-rx=off coalesce.rx-usecs=0");
+    assert_eq!(undo, "pathlab tune set eth0 coalesce.adaptive-rx=on coalesce.rx-usecs=8");
+    assert_eq!(change, "eth0:coalesce.adaptive-rx=off+eth0:coalesce.rx-usecs=0");
+    // A driver that has none.
+    let (command, undo, change) = advised("coalesce.rx-usecs=100 coalesce.adaptive-rx=\"off (fixed)\"");
+    assert_eq!(
+        (command.as_str(), undo.as_str()),
+        ("pathlab tune set eth0 coalesce.rx-usecs=0", "pathlab tune set eth0 coalesce.rx-usecs=100")
+    );
+    assert_eq!(change, "eth0:coalesce.rx-usecs=0");
+}
+
+#[test]
 fn a_counter_that_ran_backwards_is_not_ok() {
     let rule = rules().find(|rule| rule.id == "IP-06").unwrap();
     let (ours, theirs) = parsed("Ip.ReasmFails=9->2 Ip.FragFails=0->0");

@@ -229,6 +229,10 @@ fn settings(netlink: &mut Netlink, index: u32) -> Known {
         });
         for (name, number, is_switch) in rows {
             let fact = match &told {
+                // Of moderation the kernel tells all that the driver has (`coalesce_fill_reply`, net/ethtool/coalesce.c).
+                Ok(bytes) if group == COALESCE && *is_switch && Attributes(bytes).get(*number).is_none() => {
+                    Fact::Text("off (fixed)".into())
+                }
                 Ok(bytes) => setting(Attributes(bytes).get(*number), *is_switch),
                 Err(why) => Fact::unknown(why),
             };

@@ -1,0 +1,175 @@
+//! Changes of knobs in the nodes of a lab, for as long as one arm of a trial is measured, or for good.
+//!
+//! **What.** [`LabChange`] is a knob at one node, or several that are set together. [`Changed`] holds several, each with its undo on disk
+//! ([`linux::tune::kept::hold`]), and puts them back; [`during`] does so around some work; [`keep`] makes them stay.
+//!
+//! **Price.** Both arms of a trial are the same lab, so every measurement of the other arm changes the knobs first. What a change leaves in its
+//! wake (a link that comes up, a cache that is cold) is part of what it costs.
+
+mod links;
+
+use linux::journal::Journals;
+use linux::lab::{Lab, Node};
+use linux::sys::netns;
+use linux::tune::kept::{self, Ask, Held};
+use record::knob::KnobChange;
+use record::{Problem, Result};
+use std::os::fd::AsFd;
+
+/// A knob at a node, or several that are one change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabChange {
+    /// The node.
+    pub node: String,
+    /// The knobs, and what to set them to; at least one.
+    pub asks: Vec<Ask>,
+    /// As it was written.
+    pub text: String,
+}
+
+impl LabChange {
+    /// Reads `NODE/NAME=VALUE` or `NODE/IF:NAME=VALUE`; what follows a `+` is another knob of the node.
+    ///
+    /// # Errors
+    /// Input: it is none.
+    pub fn parse(text: &str) -> Result<LabChange> {
+        let parts = text.split_once('/').filter(|(node, _)| !node.is_empty());
+        let (node, rest) = parts.ok_or_else(|| no_change(text))?;
+        let asks = knobs(rest).iter().map(|knob| Ask::parse(knob, None)).collect::<Result<_>>()?;
+        Ok(LabChange { node: node.into(), asks, text: text.into() })
+    }
+}
+
+impl LabChange {
+    /// One of its knobs is a knob of the other, too.
+    pub fn shares_a_knob(&self, other: &LabChange) -> bool {
+        let is_of_other = |ask: &Ask| {
+            other.asks.iter().any(|one| (&one.interface, &one.name) == (&ask.interface, &ask.name))
+        };
+        self.node == other.node && self.asks.iter().any(is_of_other)
+    }
+}
+
+/// The knobs of a change as they are written; a `+` in a value, behind which there is no `=`, is part of it.
+fn knobs(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = vec![];
+    for part in text.split('+') {
+        match all.last_mut().filter(|_| !part.contains('=')) {
+            Some(before) => *before = format!("{before}+{part}"),
+            None => all.push(part.to_owned()),
+        }
+    }
+    all
+}
+
+fn no_change(text: &str) -> Problem {
+    Problem::input(format!("'{text}' is no change")).help(
+        "NODE/NAME=VALUE or NODE/IF:NAME=VALUE, as in a/eth0:mtu=9000 or b/net.ipv4.tcp_window_scaling=0",
+    )
+}
+
+/// Changes that are in place.
+#[derive(Debug, Default)]
+pub struct Changed(Vec<Held>);
+
+impl Changed {
+    /// Makes them, in this order; all or none. Links that go down with one are back at the end.
+    ///
+    /// # Errors
+    /// Input: no such node, knob or value. Host: the kernel refuses, or a link stays down.
+    pub fn make(journals: &Journals, lab: &Lab, changes: &[LabChange], may_flap: bool) -> Result<Changed> {
+        let hold = |change: &LabChange| {
+            let (held, _) = inside(lab.node(&change.node)?, change, |namespace| {
+                kept::hold(journals, namespace, &change.asks, may_flap)
+            })?;
+            Ok(held)
+        };
+        links::back_after(lab, || Ok(Changed(changes.iter().map(hold).collect::<Result<_>>()?)))
+    }
+
+    /// Puts all back in the lab in which they were made, the last first.
+    ///
+    /// # Errors
+    /// Host: one cannot be put back, and its journal stays; or a link stays down.
+    pub fn put_back(self, lab: &Lab) -> Result<()> {
+        links::back_after(lab, || {
+            let all: Vec<Result<()>> = self.0.into_iter().rev().map(Held::put_back).collect();
+            all.into_iter().collect()
+        })
+    }
+}
+
+/// Does something in labs while each is set like this, and puts all back.
+///
+/// # Errors
+/// As the work, [`Changed::make`] and [`Changed::put_back`].
+pub fn during<T>(labs: &[(&Lab, &[LabChange])], work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut held = vec![];
+    for (lab, settings) in labs.iter().filter(|(_, settings)| !settings.is_empty()) {
+        held.push((lab, Changed::make(&linux::undo::journals()?, lab, settings, true)?));
+    }
+    let done = work();
+    let back: Vec<Result<()>> = held.into_iter().rev().map(|(lab, changed)| changed.put_back(lab)).collect();
+    let done = done?;
+    back.into_iter().collect::<Result<()>>()?;
+    Ok(done)
+}
+
+/// Makes changes that stay until 'pathlab tune undo'.
+///
+/// # Errors
+/// As [`Changed::make`].
+pub fn keep(
+    journals: &Journals,
+    lab: &Lab,
+    changes: &[LabChange],
+    may_flap: bool,
+) -> Result<Vec<KnobChange>> {
+    let mut made = vec![];
+    for change in changes {
+        made.extend(inside(lab.node(&change.node)?, change, |namespace| {
+            kept::set(journals, namespace, &change.asks, may_flap)
+        })?);
+    }
+    Ok(made)
+}
+
+/// Does something in the namespace of a node, with the namespace's name.
+pub(crate) fn inside<T: Send>(
+    node: &Node,
+    change: &LabChange,
+    work: impl FnOnce(&str) -> Result<T> + Send,
+) -> Result<T> {
+    let done = netns::within(node.netns().as_fd(), || work(node.name()));
+    done.map_err(|error| not_entered(node, &error))?.map_err(|problem| located(problem, change))
+}
+
+fn not_entered(node: &Node, error: &std::io::Error) -> Problem {
+    Problem::host(format!("cannot enter the namespace of node {}: {error}", node.name()))
+}
+
+/// A problem that says for which change it is.
+fn located(problem: Problem, change: &LabChange) -> Problem {
+    if problem.place.is_empty() { problem.at(change.text.clone()) } else { problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_names_its_node() {
+        let change = LabChange::parse("a/eth0:mtu=9000").unwrap();
+        assert_eq!((change.node.as_str(), change.asks[0].interface.as_deref()), ("a", Some("eth0")));
+        assert_eq!((change.asks[0].name.as_str(), change.asks[0].value.as_str()), ("mtu", "9000"));
+        let sysctl = LabChange::parse("b/net.ipv4.tcp_congestion_control=reno").unwrap();
+        assert_eq!(sysctl.asks[0].name, "sysctl net.ipv4.tcp_congestion_control");
+        let two = LabChange::parse("a/eth0:coalesce.adaptive-rx=off+eth0:coalesce.rx-usecs=0").unwrap();
+        let both = two.asks.iter().map(|ask| (ask.name.as_str(), ask.value.as_str())).collect::<Vec<_>>();
+        assert_eq!(both, [("coalesce.adaptive-rx", "off"), ("coalesce.rx-usecs", "0")]);
+        assert_eq!(LabChange::parse("a/eth0:alias=x+y").unwrap().asks[0].value, "x+y");
+        for text in ["eth0:mtu=9000", "/mtu=1", "a/mtu", "a/=1"] {
+            assert!(LabChange::parse(text).is_err(), "{text}");
+        }
+    }
+}
