@@ -15,14 +15,14 @@ use crate::notices::Notices;
 use crate::plan::{Extra, Plan, Planned};
 use crate::process::now;
 use crate::watch::{self, Depth, TestObservation};
-use linux::lab::Lab;
+use linux::lab::{Lab, Node};
 use linux::observe::Observer;
 use load::Outcome;
 use load::protocol::setup::EndRole;
 use record::facts::Facts;
 use record::{
-    ActorUsage, Conditions, Finding, PathVariant, Problem, ProblemKind, Result, RunRecord, Snapshot,
-    TestRecord, TestSpec, Witness, WitnessStatus,
+    ActorUsage, Conditions, Finding, HostFacts, PathVariant, Problem, ProblemKind, Result, RunRecord,
+    Snapshot, TestRecord, TestSpec, Witness, WitnessStatus,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,6 +36,17 @@ const IDLE_WINDOW: Duration = Duration::from_millis(200);
 
 /// Facts are watched for half of a test, but neither shorter nor longer than this, in milliseconds.
 const WINDOW_MS: (u64, u64) = (100, 2_000);
+
+/// The interfaces of nodes in a record at most.
+const MOST_INTERFACES: usize = 256;
+
+/// Facts of this host, with the interfaces of the lab's nodes.
+fn host(lab: &Lab) -> HostFacts {
+    let mut host = linux::observe::host_facts();
+    let of = |node: &Node| node.within(|| linux::observe::interfaces_of(node.name())).unwrap_or_default();
+    host.interfaces.extend(lab.nodes().iter().flat_map(of).take(MOST_INTERFACES));
+    host
+}
 
 /// The conditions of a test, with what of the lab ended or did not come to rest.
 fn conditions(lab: &Lab, spec: &TestSpec, seen: &mut TestObservation) -> Vec<Conditions> {
@@ -113,7 +124,7 @@ impl<'lab> Course<'lab> {
         let header = RunRecord {
             schema: record::run::SCHEMA.into(),
             begun: now(),
-            host: linux::observe::host_facts(),
+            host: host(lab),
             topology_name,
             topology: lab.topology().to_string(),
             command: std::env::args().collect(),

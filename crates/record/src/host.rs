@@ -46,7 +46,7 @@ pub struct HostFacts {
     /// What its user calls it (`PATHLAB_HOST_LABEL`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Interfaces of the namespace that the facts were read in, without the loopback.
+    /// Interfaces of the namespace that the facts were read in, and of a run those of its lab's nodes; without loopbacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<HostInterface>,
 }
@@ -54,6 +54,9 @@ pub struct HostFacts {
 /// An interface of a host, and who drives it; empty where the driver does not tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostInterface {
+    /// The node of a lab that it is in; empty for the namespace that the facts were read in.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
     /// Its name.
     pub name: String,
     /// The driver, e.g. `ixgbe`, `veth`.

@@ -68,7 +68,7 @@ pub fn host_facts() -> HostFacts {
         boot_id: read("/proc/sys/kernel/random/boot_id"),
         kernel_version: read("/proc/sys/kernel/version"),
         label: std::env::var("PATHLAB_HOST_LABEL").ok().filter(|label| !label.is_empty()),
-        interfaces: interfaces(),
+        interfaces: interfaces_of(""),
     }
 }
 
@@ -79,8 +79,8 @@ fn host_id(machine_id: &str) -> String {
     if machine_id.is_empty() { String::new() } else { format!("{hash:016x}") }
 }
 
-/// The interfaces of the calling thread's namespace with their drivers and offloads.
-fn interfaces() -> Vec<HostInterface> {
+/// The interfaces of the calling thread's namespace, which is that node, with their drivers and offloads; an empty name for none.
+pub fn interfaces_of(node: &str) -> Vec<HostInterface> {
     let mut netlink = Netlink::open();
     let socket = packet::any_socket();
     let links = netlink.links().unwrap_or_default();
@@ -90,6 +90,7 @@ fn interfaces() -> Vec<HostInterface> {
         let packet::DriverInfo { driver, version, firmware, bus, .. } = about.unwrap_or_default();
         let offloads = netlink.offloads(link.index).map(|on| OffloadFeature::states(&on));
         HostInterface {
+            node: node.to_owned(),
             name: link.name,
             driver,
             version,

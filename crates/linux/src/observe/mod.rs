@@ -70,7 +70,7 @@ use record::{Problem, Result};
 pub use conditions::ConditionWatch;
 pub use dead_frame::{DeadFrame, DeadKey, DeadLink};
 pub use drop_watch::{DropCount, DropLosses, DropWatch};
-pub use facts::host_facts;
+pub use facts::{host_facts, interfaces_of};
 pub use flow::{Flow, FlowEnd, FlowEnds, FlowProtocol};
 pub use flow_counters::{FlowCounters, FlowLinks};
 pub use flow_watch::FlowWatch;

@@ -3,9 +3,13 @@
 //! **Price.** Nothing is repeated and nothing is checked twice: the port loses nothing. Bytes that are no message end the conversation.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 /// The longest body of a message, in bytes.
 pub const LONGEST: usize = 64 * 1024;
+
+/// How often a machine says that it is there.
+pub const ALIVE: Duration = Duration::from_secs(5);
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub enum VmMessage {
     Failed(String),
     /// To the machine: ask the command to end.
     Interrupt,
+    /// The command runs on: said every [`ALIVE`], whatever it says itself.
+    Alive,
 }
 
 impl VmMessage {
@@ -33,6 +39,7 @@ impl VmMessage {
             VmMessage::Ended(_) => 3,
             VmMessage::Failed(_) => 4,
             VmMessage::Interrupt => 5,
+            VmMessage::Alive => 6,
         }
     }
 
@@ -43,7 +50,7 @@ impl VmMessage {
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let code;
         let body: &[u8] = match self {
-            VmMessage::Ready | VmMessage::Interrupt => &[],
+            VmMessage::Ready | VmMessage::Interrupt | VmMessage::Alive => &[],
             VmMessage::Output(bytes) | VmMessage::Errors(bytes) => bytes,
             VmMessage::Ended(ended) => {
                 code = [*ended];
@@ -84,6 +91,7 @@ impl VmMessage {
             (3, [code]) => Ok(VmMessage::Ended(*code)),
             (4, _) => Ok(VmMessage::Failed(String::from_utf8_lossy(&body).into_owned())),
             (5, []) => Ok(VmMessage::Interrupt),
+            (6, []) => Ok(VmMessage::Alive),
             _ => Err(broken()),
         }
         .map(Some)
@@ -104,6 +112,7 @@ mod tests {
             any::<u8>().prop_map(VmMessage::Ended),
             "\\PC{0,40}".prop_map(VmMessage::Failed),
             Just(VmMessage::Interrupt),
+            Just(VmMessage::Alive),
         ]
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use record::{Problem, Result};
 
-use super::channel::VmMessage;
+use super::channel::{ALIVE, VmMessage};
 use super::image::Archive;
 use super::kernel::{Kernel, roots};
 use super::orders::Orders;
@@ -64,7 +64,9 @@ const WANTED: [&str; 31] = [
 const PROGRAMS: [&str; 1] = ["/bin/sh"];
 /// How long a machine may take until its command begins, with KVM and without.
 const START: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(120)];
-/// What helps when it does not.
+/// How long nothing may be heard of one whose command has begun. The CPUs of an emulated one may stop for seconds when the host is busy.
+const SILENCE: Duration = ALIVE.saturating_mul(24);
+/// What helps when it does not start.
 const NO_START: &str = "try another kernel (--kernel), other cards (--nic), or more memory (--memory)";
 /// How long it may take to switch itself off.
 const OFF: Duration = Duration::from_secs(15);
@@ -216,7 +218,8 @@ impl VirtualMachine {
             Problem::host(format!("cannot start QEMU: {error}")).at(qemu.file.display().to_string())
         })?;
         let mut running = Running::listen(&mut child);
-        let done = running.follow(accelerator, hear);
+        let start = START[usize::from(accelerator == Accelerator::Emulation)];
+        let done = running.follow([start, SILENCE], hear);
         end(child, matches!(done, Ok(Outcome::Ended(_) | Outcome::Failed(_))));
         let code = done?;
         let last = || {
@@ -233,6 +236,13 @@ impl VirtualMachine {
             Outcome::NeverBegan(why) => {
                 let last = last();
                 Ok(Err(NotStarted(if last.is_empty() { why } else { format!("{why}: {last}") })))
+            }
+            Outcome::Silent(time) => {
+                let seconds = time.as_secs();
+                let what =
+                    format!("the virtual machine stands still: nothing was heard of it for {seconds} s");
+                Err(Problem::host(what)
+                    .help(format!("it was ended; try --cpus 1. Its last words: {}", last())))
             }
             Outcome::Lost => {
                 let what = "the virtual machine ended before its command did";
@@ -357,6 +367,8 @@ enum Outcome {
     NeverBegan(String),
     /// The machine was gone before the command had ended.
     Lost,
+    /// Nothing was heard of it for so long.
+    Silent(Duration),
 }
 
 /// A machine that is running.
@@ -400,22 +412,25 @@ impl Running {
         told.unwrap_or_default().trim_start_matches(&format!("{QEMU}: ")).to_owned()
     }
 
-    /// Hears the machine until it has ended or will not begin.
+    /// Hears the machine until it has ended or will not begin. It has so long to begin, and may be silent for so long after that.
     fn follow(
         &mut self,
-        accelerator: Accelerator,
+        [start, silence]: [Duration; 2],
         hear: &mut dyn FnMut(Heard<'_>) -> Result<()>,
     ) -> Result<Outcome> {
-        let patience = START[usize::from(accelerator == Accelerator::Emulation)];
         let (since, mut has_begun, mut is_told) = (Instant::now(), false, false);
+        // Counted and not measured: a process that was stopped (Ctrl-Z) has heard nothing either.
+        let mut silent = Duration::ZERO;
         loop {
-            match self.messages.recv_timeout(TICK) {
+            let heard = self.messages.recv_timeout(TICK);
+            silent = if heard.is_ok() { Duration::ZERO } else { silent + TICK };
+            match heard {
                 Ok(VmMessage::Ready) => has_begun = true,
                 Ok(VmMessage::Output(bytes)) => hear(Heard::Output(&bytes))?,
                 Ok(VmMessage::Errors(bytes)) => hear(Heard::Errors(&bytes))?,
                 Ok(VmMessage::Ended(code)) => return Ok(Outcome::Ended(code)),
                 Ok(VmMessage::Failed(sentence)) => return Ok(Outcome::Failed(sentence)),
-                Ok(VmMessage::Interrupt) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(VmMessage::Interrupt | VmMessage::Alive) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) if has_begun => return Ok(Outcome::Lost),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Ok(Outcome::NeverBegan("it ended at once".into()));
@@ -429,8 +444,11 @@ impl Running {
                     Outcome::NeverBegan("it stands still".into())
                 });
             }
-            if !has_begun && since.elapsed() > patience {
-                let why = format!("it did not begin within {} s", patience.as_secs());
+            if has_begun && silent > silence {
+                return Ok(Outcome::Silent(silence));
+            }
+            if !has_begun && since.elapsed() > start {
+                let why = format!("it did not begin within {} s", start.as_secs());
                 return Ok(Outcome::NeverBegan(why));
             }
             if process::interrupted() && !is_told {
@@ -485,4 +503,42 @@ fn last_lines(console: &File) -> String {
     let text = String::from_utf8_lossy(&text).into_owned();
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(4)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine of which this is heard, a word every so often; then it is silent, and its port stays open.
+    fn followed(words: Vec<VmMessage>, every: Duration, patience: [Duration; 2]) -> Outcome {
+        let (send, messages) = mpsc::channel();
+        let mut running = Running { to: None, messages, complaints: Arc::default() };
+        std::thread::scope(|scope| {
+            let (over, is_over) = mpsc::channel::<()>();
+            scope.spawn(move || {
+                for word in words {
+                    std::thread::sleep(every);
+                    let _ = send.send(word);
+                }
+                let _ = is_over.recv();
+            });
+            let outcome = running.follow(patience, &mut |_| Ok(())).unwrap();
+            drop(over);
+            outcome
+        })
+    }
+
+    #[test]
+    fn a_machine_that_stands_still_is_noticed() {
+        let (short, long) = (TICK * 20, Duration::from_secs(60));
+        let outcome = followed(vec![], TICK, [short, long]);
+        assert!(matches!(outcome, Outcome::NeverBegan(why) if why.starts_with("it did not begin within")));
+        let outcome = followed(vec![VmMessage::Ready], TICK, [long, short]);
+        assert!(matches!(outcome, Outcome::Silent(time) if time == short));
+        // One that says every while that it is there may take as long as it likes.
+        let mut words = vec![VmMessage::Ready];
+        words.extend(std::iter::repeat_n(VmMessage::Alive, 8));
+        words.push(VmMessage::Ended(3));
+        assert!(matches!(followed(words, TICK * 4, [long, short]), Outcome::Ended(3)));
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use super::channel::VmMessage;
+use super::channel::{ALIVE, VmMessage};
 use super::orders::Orders;
 use super::{ORDERS, PORT, SHARED, mac};
 use crate::lab::CABLES;
@@ -162,7 +162,12 @@ fn carry_out(port: &Port, orders: &Orders, cables: &str) -> io::Result<u8> {
     }
     let is_interrupted = Arc::new(AtomicBool::new(false));
     listen(port, &is_interrupted)?;
+    let mut told = Instant::now();
     let status = loop {
+        if told.elapsed() > ALIVE {
+            told = Instant::now();
+            say(port, &VmMessage::Alive);
+        }
         if let Some(status) = child.try_wait()? {
             break status;
         }
