@@ -23,8 +23,10 @@ pub(super) fn back_after<T>(lab: &Lab, work: impl FnOnce() -> Result<T>) -> Resu
     let deadline = Instant::now() + LINK_DEADLINE;
     loop {
         let now = passing(lab)?;
-        let Some((node, link)) = before.iter().find(|link| !now.contains(link)) else { return Ok(done) };
-        if Instant::now() > deadline || interrupted() {
+        let missing = before.iter().find(|link| !now.contains(link));
+        // Whoever is interrupted measures no more.
+        let Some((node, link)) = missing.filter(|_| !interrupted()) else { return Ok(done) };
+        if Instant::now() > deadline {
             let seconds = LINK_DEADLINE.as_secs();
             let what = format!("{node}/{link} did not come up within {seconds} s after a change of a knob");
             return Err(Problem::host(what).help("see 'dmesg' for what the driver says of it"));

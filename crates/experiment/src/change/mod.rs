@@ -38,9 +38,7 @@ impl LabChange {
         let asks = knobs(rest).iter().map(|knob| Ask::parse(knob, None)).collect::<Result<_>>()?;
         Ok(LabChange { node: node.into(), asks, text: text.into() })
     }
-}
 
-impl LabChange {
     /// One of its knobs is a knob of the other, too.
     pub fn shares_a_knob(&self, other: &LabChange) -> bool {
         let is_of_other = |ask: &Ask| {
