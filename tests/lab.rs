@@ -53,8 +53,20 @@ impl User {
         command
     }
 
+    /// A copy of the program cannot be started while another thread's child, which has not begun yet, has it open for writing.
+    fn output(&self, arguments: &str) -> Output {
+        loop {
+            match self.command(arguments).output() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                output => return output.unwrap(),
+            }
+        }
+    }
+
     fn run(&self, arguments: &str) -> (i32, String, String) {
-        let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
+        let Output { status, stdout, stderr } = self.output(arguments);
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (status.code().unwrap_or(-1), text(stdout), text(stderr))
     }

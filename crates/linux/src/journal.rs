@@ -308,11 +308,9 @@ impl Journals {
         let mut problem = None;
         // Changes of one thing lie on each other: the last goes first.
         for name in self.names().into_iter().rev().filter(|name| name.starts_with(prefix)) {
-            let done = match self.read(&name) {
-                Ok(Some(record)) if record.stale() => {
-                    record.undo(self.dispatch).and_then(|()| self.forget(&name))
-                }
-                Ok(_) => continue,
+            let done = match self.left(&name) {
+                Ok(Some(record)) => record.undo(self.dispatch).and_then(|()| self.forget(&name)),
+                Ok(None) => continue,
                 Err(problem) => Err(problem),
             };
             match done {
@@ -322,6 +320,15 @@ impl Journals {
         }
         undone.reverse();
         problem.map_or(Ok(undone), Err)
+    }
+
+    /// The journal of that name, if nobody answers for it. When its owner is gone it is read once more: what that wrote last, if only
+    /// that all is built and stays, may have come after the first reading.
+    fn left(&self, name: &str) -> Result<Option<Record>> {
+        match self.read(name)? {
+            Some(record) if record.stale() => Ok(self.read(name)?.filter(Record::stale)),
+            _ => Ok(None),
+        }
     }
 
     /// Removes the files of those who died before their journal had its name: they had changed nothing.

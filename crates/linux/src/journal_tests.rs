@@ -69,6 +69,31 @@ fn what_a_dead_owner_left_is_undone_but_not_what_shall_last() {
     assert!(!made.exists() && !state.path.join("unborn.journal.new").exists());
 }
 
+/// The steps of a lab; at the first look their owner says that all is built, and has ended when it is looked for.
+fn completed_meanwhile(entry: &Value) -> Option<Box<dyn super::UndoStep>> {
+    let LabStep::Directory { path } = LabStep::deserialize(entry).ok()? else { return None };
+    let journal = path.with_extension("");
+    if !fs::read_to_string(&journal).unwrap().contains("complete") {
+        let line = serde_json::to_string(&Line::Complete(serde_json::json!({}))).unwrap() + "\n";
+        let mut file = fs::OpenOptions::new().append(true).open(journal).unwrap();
+        std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
+    }
+    known(entry)
+}
+
+#[test]
+fn what_an_owner_writes_last_counts_however_late_it_is_read() {
+    let (_temporary, state) = directory();
+    let state = Journals { dispatch: completed_meanwhile, ..state };
+    let made = state.path.join("late.journal.made");
+    fs::create_dir(&made).unwrap();
+    let step = Line::Undo(entry(&LabStep::Directory { path: made.clone() }));
+    write(&state, "late", &[header("late", dead(), true), step]);
+    assert!(state.clean().unwrap().is_empty(), "it shall stay");
+    assert!(made.exists());
+    assert_eq!(state.names(), ["late"]);
+}
+
 /// What is left of a file's text; none when the file goes.
 type Damage = fn(&[u8]) -> Option<Vec<u8>>;
 

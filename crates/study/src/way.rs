@@ -99,7 +99,7 @@ pub fn sections(flow: &FlowObservation, leg: &str, nodes: Nodes<'_>) -> Option<V
     }
     // The sender has no entry, so it is first; a link has one before what is behind it.
     sections.sort_by_key(|(when, section)| (*section != &sender, *when));
-    let on_the_way = reaching(&passages, &receiver);
+    let on_the_way = reaching(flow, &passages, &receiver);
     let step = |(_, section): (u64, &Identity)| Section {
         is_off_the_way: !on_the_way.contains(section),
         uncounted: uncounted(flow, &passages, section),
@@ -233,7 +233,7 @@ impl<'a> Leg<'a> {
         let place =
             |section: &&Identity| steps.iter().position(|step| step.contains(section)).unwrap_or(steps.len());
         all.sort_by_cached_key(|section| (place(section), entered_at(&self.passages, section)));
-        let on_the_way = receiver.map(|receiver| reaching(&self.passages, receiver));
+        let on_the_way = receiver.map(|receiver| reaching(self.flow, &self.passages, receiver));
         // Where nothing reached the receiver, each end may have got the copies that a bridge made.
         let is_astray = |section: &Identity| match &on_the_way {
             Some(known) => !known.contains(section),
@@ -283,14 +283,11 @@ fn sides(at: &FlowInterface, hook: Hook) -> (Identity, Identity) {
 /// Frames of a leg that may have entered or left a section without being counted, by interfaces that came late: of those that frames
 /// were counted at, and of those at the other end of a link that frames were counted into.
 fn uncounted(flow: &FlowObservation, passages: &[Passage], section: &Identity) -> u64 {
-    let is_on_the_way = |side: &Identity| {
-        matches!(side, Identity::Link(..)) && passages.iter().any(|one| one.from == *side || one.to == *side)
-    };
     let at_hook = |at: &FlowInterface, hook: Hook| {
         let (from, to) = sides(at, hook);
         let is_counted = passages.iter().any(|one| std::ptr::eq(one.at, at) && one.count.hook == hook);
         let is_here = (from == *section || to == *section)
-            && (is_counted || is_on_the_way(&from) || is_on_the_way(&to));
+            && (is_counted || is_counted_link(passages, &from) || is_counted_link(passages, &to));
         Some(at.late.as_ref()?.uncounted(hook)).filter(|_| is_here)
     };
     let late = flow.interfaces.iter().filter(|one| one.late.is_some());
@@ -336,22 +333,38 @@ fn entered_at(passages: &[Passage], section: &Identity) -> Option<u64> {
     passages.iter().filter(|passage| passage.to == *section).map(|passage| passage.count.first_ns).min()
 }
 
-/// The sections from which a frame came to that one, and itself.
-fn reaching<'a>(passages: &'a [Passage], to: &'a Identity) -> BTreeSet<&'a Identity> {
-    let mut found = BTreeSet::from([to]);
+/// The sections from which a frame came to that one, or may have come by an interface that was late, and itself.
+fn reaching(flow: &FlowObservation, passages: &[Passage], to: &Identity) -> BTreeSet<Identity> {
+    let mut steps: Vec<(Identity, Identity)> =
+        passages.iter().map(|passage| (passage.from.clone(), passage.to.clone())).collect();
+    // All frames that crossed it may have done so before it was counted: its link, which some were counted at, does not end there.
+    let may_have_passed =
+        |at: &FlowInterface, hook: Hook| at.late.as_ref().is_some_and(|late| late.uncounted(hook) > 0);
+    for at in &flow.interfaces {
+        for hook in [Hook::Ingress, Hook::Egress].into_iter().filter(|hook| may_have_passed(at, *hook)) {
+            let (from, to) = sides(at, hook);
+            if is_counted_link(passages, &from) || is_counted_link(passages, &to) {
+                steps.push((from, to));
+            }
+        }
+    }
+    let mut found = BTreeSet::from([to.clone()]);
     loop {
         let before = found.len();
-        found.extend(
-            passages
-                .iter()
-                .filter(|passage| found.contains(&passage.to))
-                .map(|passage| &passage.from)
-                .collect::<Vec<_>>(),
-        );
+        for (from, to) in &steps {
+            if found.contains(to) {
+                found.insert(from.clone());
+            }
+        }
         if found.len() == before {
             return found;
         }
     }
+}
+
+/// It is a link that frames were counted into or out of.
+fn is_counted_link(passages: &[Passage], side: &Identity) -> bool {
+    matches!(side, Identity::Link(..)) && passages.iter().any(|one| one.from == *side || one.to == *side)
 }
 
 fn step(passages: &[Passage], section: &Identity, nodes: Nodes<'_>) -> Section {
