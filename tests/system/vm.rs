@@ -7,6 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// How long one machine with its command may take, emulated and on a busy host.
 const LIMIT: Duration = Duration::from_secs(400);
@@ -40,6 +41,16 @@ fn document(output: &Output, code: i32) -> Value {
         .unwrap_or_else(|e| panic!("{e}: {}\n{said}", words(&output.stdout)))
 }
 
+/// What comes of a command in a machine with one CPU, and the folder that it shares: with this file in it, by name and text.
+fn carried_out(what: &str, cables: &str, file: (&str, &str), words: &[&str]) -> Option<(TempDir, Output)> {
+    let unpacked = unpacked(what)?;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(file.0), file.1).unwrap();
+    let arguments = [&["--cpus", "1", "--cables", cables], words].concat();
+    let output = finish(start(vm(&unpacked, folder.path(), &arguments)), LIMIT);
+    Some((folder, output))
+}
+
 /// Two cables in a bond, and a VLAN over that.
 const PLAN: &str = "topology bond-vlan\npath a b\ntest udp-stream size 200 rate 500pps count 400\ntest ping rate 50pps count 40\n";
 /// How long each interrupt of the cards may wait for more frames: 3 ms, or not at all. That a round trip feels it holds in emulation, too.
@@ -67,11 +78,9 @@ fn closes(run: &Value, said: &str) {
 #[test]
 fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_here() {
     let _turn = loud();
-    let Some(unpacked) = unpacked("a run over network cards of a virtual machine") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("own.plan"), PLAN).unwrap();
-    let words_of_vm = ["--cpus", "1", "--cables", "2", "run", "own.plan", "--repetitions", "1", "--json"];
-    let output = finish(start(vm(&unpacked, folder.path(), &words_of_vm)), LIMIT);
+    let words_of_run = ["run", "own.plan", "--repetitions", "1", "--json"];
+    let what = "a run over network cards of a virtual machine";
+    let Some((folder, output)) = carried_out(what, "2", ("own.plan", PLAN), &words_of_run) else { return };
     let run = document(&output, 0);
     let own = words(&std::fs::read("/proc/sys/kernel/osrelease").unwrap());
     assert_ne!(run["host"]["kernel"].as_str().unwrap(), own.trim(), "it is this host's kernel");
@@ -101,25 +110,19 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
 #[test]
 fn ipvlans_over_a_card_close_their_ledger() {
     let _turn = loud();
-    let Some(unpacked) = unpacked("ipvlans of another kernel") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("own.plan"), PLAN.replace("bond-vlan", "ipvlan")).unwrap();
-    let words_of_vm = ["--cpus", "1", "--cables", "1", "run", "own.plan", "--repetitions", "1", "--json"];
-    let output = finish(start(vm(&unpacked, folder.path(), &words_of_vm)), LIMIT);
+    let plan = PLAN.replace("bond-vlan", "ipvlan");
+    let words_of_run = ["run", "own.plan", "--repetitions", "1", "--json"];
+    let done = carried_out("ipvlans of another kernel", "1", ("own.plan", &plan), &words_of_run);
+    let Some((_folder, output)) = done else { return };
     closes(&document(&output, 0), &words(&output.stderr));
 }
 
 #[test]
 fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
     let _turn = loud();
-    let Some(unpacked) = unpacked("the case of interrupt moderation") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("moderation.case"), MODERATION).unwrap();
-    let cases = ["case", "run", "moderation.case", "--pairs", "6", "--json"];
-    let output = finish(
-        start(vm(&unpacked, folder.path(), &[&["--cpus", "1", "--cables", "1"], &cases[..]].concat())),
-        LIMIT,
-    );
+    let case = ["case", "run", "moderation.case", "--pairs", "6", "--json"];
+    let done = carried_out("the case of interrupt moderation", "1", ("moderation.case", MODERATION), &case);
+    let Some((_folder, output)) = done else { return };
     let document = document(&output, 0);
     assert_eq!(document["cases"][0]["verdict"], "as_expected", "{:#}", document["cases"][0]);
 }
@@ -127,14 +130,9 @@ fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
 #[test]
 fn interrupts_that_wait_are_named_first_and_the_cure_is_shown() {
     let _turn = loud();
-    let Some(unpacked) = unpacked("a proof with network cards") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("slow.plan"), SLOW).unwrap();
     let prove = ["prove", "--doctor", "--plan", "slow.plan", "--pairs", "6", "--json"];
-    let output = finish(
-        start(vm(&unpacked, folder.path(), &[&["--cpus", "1", "--cables", "1"], &prove[..]].concat())),
-        LIMIT,
-    );
+    let done = carried_out("a proof with network cards", "1", ("slow.plan", SLOW), &prove);
+    let Some((_folder, output)) = done else { return };
     let document = document(&output, 0);
     let first = &document["suspects"][0];
     assert!(first["rule"] == "IRQ-01" && first["left_out"].is_null(), "{:#}", document["suspects"]);

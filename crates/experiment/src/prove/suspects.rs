@@ -74,7 +74,7 @@ fn suspects(report: &DoctorReport, spec: &TestSpec, may_flap: bool) -> Vec<Suspe
             let goal = Goal::of(spec.kind).word();
             let left_out = match () {
                 () if !rule.goals.iter().any(|of_rule| of_rule == goal) => {
-                    Some(format!("it makes figures truer and says nothing of {goal}"))
+                    Some(format!("the rule is about whether figures can be trusted, not about {goal}"))
                 }
                 () if change.may_flap && !may_flap => {
                     Some("it may take the link down: --allow-link-flap".into())
