@@ -32,13 +32,21 @@ mkdir -p target
 [ -n "$(ls -A target/debug/incremental 2>/dev/null)" ] || export CARGO_INCREMENTAL=0
 hurried=""
 failed=0
+failures=() # what failed: stages and checks of the whole
 times=() # of each stage: its seconds and its name
+
+# What failed is said where it happens and again as the last lines, which are what a person and a page of a CI run show.
+fail() { # WHAT
+    failed=1
+    echo "== FAILED: $1"
+    failures+=("$1")
+}
 
 stage() { # NAME COMMAND...
     local name=$1 began=$SECONDS
     shift
     echo "== $name"
-    "$@" || { failed=1; echo "== FAILED: $name"; }
+    "$@" || fail "$name"
     times+=("$((SECONDS - began)) $name")
 }
 
@@ -149,8 +157,7 @@ left=$(comm -13 <(echo "$before") <(echo "$after"))
 if [ -z "$left" ]; then
     echo "== nothing left behind: namespaces, interfaces, processes, state and net.core settings are as before"
 else
-    failed=1
-    echo "== FAILED: the tests left traces on this machine"
+    fail "the tests left traces on this machine"
     echo "$left"
 fi
 
@@ -169,7 +176,7 @@ retries() {
         }' "$PATHLAB_RETRIES"
 }
 echo "== played again: $(grep -c ^again "$PATHLAB_RETRIES")"
-retries || { failed=1; echo "== FAILED: a kind of case was played again too often"; }
+retries || fail "a kind of case was played again too often"
 
 skips=$(sort -u "$PATHLAB_SKIPS" | grep -c . || true)
 echo "== skipped: $skips"
@@ -178,4 +185,15 @@ echo "== seconds of each stage: $SECONDS in all"
 printf '%s\n' "${times[@]}" | while read -r seconds name; do printf '   %5d  %s\n' "$seconds" "$name"; done
 echo "== slowest tests of those that take turns: seconds, how, name"
 sort -rn "$PATHLAB_TURNS" | head -15 | sed 's/^/   /'
+if [ "$failed" = 1 ]; then
+    # Of each test its name and its panic, not what it printed before nor the successes between.
+    awk '
+        /^failures:$/ { inside = 1; next }
+        /^test result: / { inside = 0 }
+        inside && /^---- .* ----$/ { left = 1 }
+        inside && / panicked at / { left = 12 }
+        inside && NF && left-- > 0 { print "   " substr($0, 1, 400) }
+    ' target/tests.log | tail -60
+    printf '== FAILED: %s\n' "${failures[@]}"
+fi
 exit $failed
