@@ -1,5 +1,6 @@
 //! `pathlab vm`: labs over network cards of another kernel, and nothing of the machine is left.
 
+use crate::support::steal::Steal;
 use crate::support::turn::{beside, loud};
 use crate::support::{PATHLAB, command, finish, is_root, run, script_with_own_run, skip, start};
 use serde_json::Value;
@@ -33,10 +34,11 @@ fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Its one JSON document; it must have ended with this code.
-fn document(output: &Output, code: i32) -> Value {
+/// Its one JSON document; it must have ended with one of these codes.
+fn document(output: &Output, codes: &[i32]) -> Value {
     let said = words(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}\n{}", words(&output.stdout));
+    let code = output.status.code();
+    assert!(code.is_some_and(|code| codes.contains(&code)), "{code:?}: {said}\n{}", words(&output.stdout));
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}\n{said}", words(&output.stdout)))
 }
@@ -53,12 +55,14 @@ fn carried_out(what: &str, cables: &str, file: (&str, &str), words: &[&str]) -> 
 
 /// Two cables in a bond, and a VLAN over that.
 const PLAN: &str = "topology bond-vlan\npath a b\ntest udp-stream size 200 rate 500pps count 400\ntest ping rate 50pps count 40\n";
+/// Pairs of a trial there, the fewest that can have a verdict.
+const PAIRS: &str = "6";
 /// How long each interrupt of the cards may wait for more frames: 3 ms, or not at all. That a round trip feels it holds in emulation, too.
 const MODERATION: &str = "case moderation\nquestion Is a round trip shorter when no interrupt waits?\nsource this test\nneeds coalescing\n\
-    topology pair\ntest tcp-rr size 1 duration 200ms\nset-a a/eth0:coalesce.rx-usecs=3000\nset-a b/eth0:coalesce.rx-usecs=3000\n\
+    topology pair\ntest tcp-rr size 1 duration 300ms\nset-a a/eth0:coalesce.rx-usecs=3000\nset-a b/eth0:coalesce.rx-usecs=3000\n\
     set-b a/eth0:coalesce.rx-usecs=0\nset-b b/eth0:coalesce.rx-usecs=0\nexpect better by 20%\n";
 /// A slow path: interrupts of one end that wait, in a ring that is smaller than the driver's own. To set that takes the link down.
-const SLOW: &str = "topology pair\nset a/eth0:coalesce.rx-usecs=3000\nset a/eth0:ring.rx=128\ntest tcp-rr size 1 duration 100ms\n";
+const SLOW: &str = "topology pair\nset a/eth0:coalesce.rx-usecs=3000\nset a/eth0:ring.rx=128\ntest tcp-rr size 1 duration 300ms\n";
 
 /// All that was sent came, the ledger closes, and each figure is suspect where the machine is emulated.
 fn closes(run: &Value, said: &str) {
@@ -81,7 +85,7 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
     let words_of_run = ["run", "own.plan", "--repetitions", "1", "--json"];
     let what = "a run over network cards of a virtual machine";
     let Some((folder, output)) = carried_out(what, "2", ("own.plan", PLAN), &words_of_run) else { return };
-    let run = document(&output, 0);
+    let run = document(&output, &[0]);
     let own = words(&std::fs::read("/proc/sys/kernel/osrelease").unwrap());
     assert_ne!(run["host"]["kernel"].as_str().unwrap(), own.trim(), "it is this host's kernel");
     // The cards in the nodes have the driver that was asked for, by the kernel's own word.
@@ -103,7 +107,7 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
         }),
         LIMIT,
     );
-    assert_eq!(document(&shown, 0)["id"], run["id"]);
+    assert_eq!(document(&shown, &[0])["id"], run["id"]);
 }
 
 /// What the kernel of this host may not have: containers under the hardware address of their host's card.
@@ -114,31 +118,34 @@ fn ipvlans_over_a_card_close_their_ledger() {
     let words_of_run = ["run", "own.plan", "--repetitions", "1", "--json"];
     let done = carried_out("ipvlans of another kernel", "1", ("own.plan", &plan), &words_of_run);
     let Some((_folder, output)) = done else { return };
-    closes(&document(&output, 0), &words(&output.stderr));
+    closes(&document(&output, &[0]), &words(&output.stderr));
 }
 
 #[test]
 fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
     let _turn = loud();
-    let case = ["case", "run", "moderation.case", "--pairs", "6", "--json"];
+    let case = ["case", "run", "moderation.case", "--pairs", PAIRS, "--json"];
+    let steal = Steal::begin();
     let done = carried_out("the case of interrupt moderation", "1", ("moderation.case", MODERATION), &case);
     let Some((_folder, output)) = done else { return };
-    let document = document(&output, 0);
-    assert_eq!(document["cases"][0]["verdict"], "as_expected", "{:#}", document["cases"][0]);
+    let played = &document(&output, &[0, 1])["cases"][0];
+    steal.holds("interrupt moderation", played["verdict"] == "as_expected", format_args!("{played:#}"));
 }
 
 #[test]
 fn interrupts_that_wait_are_named_first_and_the_cure_is_shown() {
     let _turn = loud();
-    let prove = ["prove", "--doctor", "--plan", "slow.plan", "--pairs", "6", "--json"];
+    let prove = ["prove", "--doctor", "--plan", "slow.plan", "--pairs", PAIRS, "--json"];
+    let steal = Steal::begin();
     let done = carried_out("a proof with network cards", "1", ("slow.plan", SLOW), &prove);
     let Some((_folder, output)) = done else { return };
-    let document = document(&output, 0);
+    let document = document(&output, &[0, 1]);
     let first = &document["suspects"][0];
     assert!(first["rule"] == "IRQ-01" && first["left_out"].is_null(), "{:#}", document["suspects"]);
     // This driver has no moderation that adapts, which is therefore not asked to be off.
     assert_eq!(first["change"], "a/eth0:coalesce.rx-usecs=0");
-    assert_eq!(document["proofs"][0]["is_better"], true, "{:#}", document["proofs"][0]);
+    let proof = &document["proofs"][0];
+    steal.holds("a proof with network cards", proof["is_better"] == true, format_args!("{proof:#}"));
 }
 
 #[test]
