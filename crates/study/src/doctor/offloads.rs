@@ -24,6 +24,34 @@ const ELSEWHERE: Advice = Advice::Say(
      senders gets TCP through meanwhile",
 );
 
+/// The kernel cuts no segments where frames are not gathered, and gathers none without a checksum by the card, which has one for both
+/// families or one for each (`netdev_fix_features`, net/core/dev.c): what is off first, and all that is then switched on.
+const SEGMENTATION_NEEDS: [(&str, &[(&str, &str)]); 3] = [
+    (
+        "feature.tx-checksum-ip-generic",
+        &[
+            ("feature.tx-checksum-ip-generic", "on"),
+            ("feature.tx-scatter-gather", "on"),
+            ("feature.tx-tcp-segmentation", "on"),
+        ],
+    ),
+    (
+        "feature.tx-checksum-ipv4",
+        &[
+            ("feature.tx-checksum-ipv4", "on"),
+            ("feature.tx-scatter-gather", "on"),
+            ("feature.tx-tcp-segmentation", "on"),
+        ],
+    ),
+    (
+        "feature.tx-scatter-gather",
+        &[("feature.tx-scatter-gather", "on"), ("feature.tx-tcp-segmentation", "on")],
+    ),
+];
+
+/// Queueing disciplines that are there for what `fq` does not do: to shape, to delay, to keep times.
+const MEANT: [&str; 8] = ["tbf", "htb", "hfsc", "cake", "netem", "taprio", "etf", "mqprio"];
+
 /// Rows.
 pub(super) const RULES: &[DoctorRule] = &[
     DoctorRule {
@@ -38,7 +66,17 @@ pub(super) const RULES: &[DoctorRule] = &[
         effect: "a third to an eighth of the CPU time at 10 Gbit/s and more",
         risk: "a driver with defects; bursts",
         source: "ESnet fasterdata script",
-        look: |look| feature(look, "feature.tx-tcp-segmentation", true, 0.6),
+        look: |look| {
+            let found = feature(look, "feature.tx-tcp-segmentation", true, 0.6)?;
+            // Those of which nothing is known are as they should be; a card has one of the checksums.
+            let is_off = |name: &str| look.text(name).is_ok_and(|now| now == "off");
+            let has_checksum =
+                SEGMENTATION_NEEDS[..2].iter().any(|(first, _)| look.is_on(first).unwrap_or(false));
+            let needs = SEGMENTATION_NEEDS.iter().skip(if has_checksum { 2 } else { 0 });
+            let needs = needs.into_iter().find(|(first, _)| is_off(first));
+            Ok(found
+                .map(|found| needs.map_or(found.clone(), |(_, knobs)| found.advising(Advice::Knobs(knobs)))))
+        },
     },
     DoctorRule {
         id: "OFF-02",
@@ -323,8 +361,15 @@ pub(super) const RULES: &[DoctorRule] = &[
         goals: "T",
         at: At::Interface,
         given: &[],
-        inputs: &["qdisc.kind", "sysctl net.ipv4.tcp_congestion_control", "tcp.rtt_us", "tcp.bytes_retrans"],
-        condition: "no fq with BBR where there is a queue; or retransmissions over long round trips (> 20 ms) without it",
+        inputs: &[
+            "qdisc.kind",
+            "sysctl net.ipv4.tcp_congestion_control",
+            "sysctl net.ipv4.ip_forward",
+            "tcp.congestion",
+            "tcp.rtt_us",
+            "tcp.bytes_retrans",
+        ],
+        condition: "no fq where connections of the node use BBR (or would, on a host that does not forward) and the queue does not shape; or retransmissions over long round trips (> 20 ms) without it",
         meaning: "bursts: pacing is left to timers of TCP, or there is none",
         advice: Advice::Knob("qdisc", "fq"),
         effect: "fewer losses by bursts",
@@ -333,6 +378,11 @@ pub(super) const RULES: &[DoctorRule] = &[
         look: |look| {
             let (kind, control) =
                 (look.text("qdisc.kind")?, look.text("sysctl net.ipv4.tcp_congestion_control")?);
+            let (uses, forwards) = (look.texts("tcp.congestion")?, look.is_on("sysctl net.ipv4.ip_forward")?);
+            let paces = match uses.is_empty() {
+                true => control == "bbr" && !forwards,
+                false => uses.iter().any(|(_, name)| name == "bbr"),
+            };
             let again = look.moves_by("tcp.bytes_retrans")?;
             let far = look
                 .numbers("tcp.rtt_us")?
@@ -342,10 +392,11 @@ pub(super) const RULES: &[DoctorRule] = &[
                 Some((who, us)) => {
                     format!("{who}: sent again over a round trip of {:.0} ms, qdisc {kind}", us / 1000.0)
                 }
-                None => format!("{control} with qdisc {kind}"),
+                None => format!("bbr with qdisc {kind}"),
             };
             // An interface without a queue has none that a burst could overflow.
-            let holds = !matches!(kind.as_str(), "fq" | "noqueue") && (control == "bbr" || far.is_some());
+            let may_be_fq = !matches!(kind.as_str(), "fq" | "noqueue") && !MEANT.contains(&kind.as_str());
+            let holds = may_be_fq && (paces || far.is_some());
             when(holds, if far.is_some() { 0.15 } else { 0.05 }, evidence)
         },
     },

@@ -285,7 +285,13 @@ pub(super) const RULES: &[DoctorRule] = &[
         look: |look| {
             let set = look.text("sysctl net.ipv4.tcp_congestion_control")?;
             let there = look.text("sysctl net.ipv4.tcp_available_congestion_control")?;
-            let better = ["cubic", "bbr"].into_iter().find(|name| there.split(' ').any(|one| one == *name));
+            // Which to advise, where it is known: only the first namespace takes one that is not allowed to everybody, and allows it
+            // thereby (tcp_set_default_congestion_control).
+            let allowed = look.text("sysctl net.ipv4.tcp_allowed_congestion_control").unwrap_or_default();
+            let among = |list: &str| {
+                ["cubic", "bbr"].into_iter().find(|name| list.split(' ').any(|one| one == *name))
+            };
+            let better = among(&allowed).or_else(|| among(&there));
             let other = look.texts("tcp.congestion")?.into_iter().find(|(_, name)| *name != set);
             let old = !["cubic", "bbr", "dctcp"].contains(&set.as_str());
             let evidence = match &other {

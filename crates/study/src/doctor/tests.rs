@@ -328,6 +328,42 @@ fn of_several_knobs_those_that_are_so_already_are_left_out() {
     assert_eq!(change, "eth0:coalesce.rx-usecs=0");
 }
 
+/// What it depends on is switched on before it; an algorithm is one that the node's namespace takes.
+#[test]
+fn what_is_advised_can_be_set() {
+    let advised = |id: &str, facts: &str| {
+        let rule = rules().find(|rule| rule.id == id).unwrap();
+        let mut known = parsed(facts).0;
+        known.insert("kind".into(), value("card"));
+        ends(rule, &known, &Known::new()).command
+    };
+    let off = "feature.tx-tcp-segmentation=off";
+    let rows = [
+        ("", "feature.tx-tcp-segmentation=on"),
+        (
+            "feature.tx-checksum-ip-generic=off feature.tx-scatter-gather=off",
+            "feature.tx-checksum-ip-generic=on feature.tx-scatter-gather=on feature.tx-tcp-segmentation=on",
+        ),
+        (
+            "feature.tx-checksum-ip-generic=\"off (fixed)\" feature.tx-checksum-ipv4=off feature.tx-scatter-gather=off",
+            "feature.tx-checksum-ipv4=on feature.tx-scatter-gather=on feature.tx-tcp-segmentation=on",
+        ),
+        (
+            "feature.tx-checksum-ip-generic=on feature.tx-checksum-ipv4=off feature.tx-scatter-gather=off",
+            "feature.tx-scatter-gather=on feature.tx-tcp-segmentation=on",
+        ),
+    ];
+    for (more, wanted) in rows {
+        assert_eq!(advised("OFF-01", &format!("{off} {more}")), format!("pathlab tune set eth0 {wanted}"));
+    }
+    let set = "\"sysctl net.ipv4.tcp_congestion_control\"=reno tcp.congestion={} \
+        \"sysctl net.ipv4.tcp_available_congestion_control\"=\"reno bbr cubic\" \"sysctl net.ipv4.tcp_allowed_congestion_control\"=";
+    for (allowed, wanted) in [("\"reno bbr\"", "bbr"), ("\"reno cubic bbr\"", "cubic"), ("reno", "cubic")] {
+        let command = advised("TCP-06", &format!("{set}{allowed}"));
+        assert_eq!(command, format!("pathlab tune set net.ipv4.tcp_congestion_control={wanted}"));
+    }
+}
+
 #[test]
 fn a_counter_that_ran_backwards_is_not_ok() {
     let rule = rules().find(|rule| rule.id == "IP-06").unwrap();

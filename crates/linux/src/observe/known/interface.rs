@@ -268,7 +268,8 @@ fn features(netlink: &mut Netlink, index: u32, begin: &str) -> Known {
             let fixed = fixed.map(|feature| (name(feature), Fact::Text("off (fixed)".into())));
             let found = all.iter().map(|(feature, state)| match (state.active, state.changeable) {
                 (true, false) => (name(feature), Fact::Text("on (fixed)".into())),
-                (active, _) => (name(feature), Fact::Flag(active)),
+                (false, false) => (name(feature), Fact::Text("off (fixed)".into())),
+                (active, true) => (name(feature), Fact::Flag(active)),
             });
             fixed.chain(found).collect()
         }

@@ -11,7 +11,7 @@ use crate::netlink::{Dump, Family, Netlink, after, u32_at};
 use crate::observe::{TcpSockets, neighbours, protocols, sockets, tcp_sockets};
 
 /// Settings that a namespace has for itself, or shows.
-const SETTINGS: [&str; 25] = [
+const SETTINGS: [&str; 26] = [
     "net.core.rmem_max",
     "net.core.rmem_default",
     "net.core.wmem_max",
@@ -27,6 +27,7 @@ const SETTINGS: [&str; 25] = [
     "net.ipv4.tcp_sack",
     "net.ipv4.tcp_congestion_control",
     "net.ipv4.tcp_available_congestion_control",
+    "net.ipv4.tcp_allowed_congestion_control",
     "net.ipv4.tcp_slow_start_after_idle",
     "net.ipv4.tcp_notsent_lowat",
     "net.ipv4.tcp_comp_sack_nr",
