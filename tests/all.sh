@@ -186,13 +186,14 @@ printf '%s\n' "${times[@]}" | while read -r seconds name; do printf '   %5d  %s\
 echo "== slowest tests of those that take turns: seconds, how, name"
 sort -rn "$PATHLAB_TURNS" | head -15 | sed 's/^/   /'
 if [ "$failed" = 1 ]; then
-    # Of each test its name and its panic, not what it printed before nor the successes between.
+    # Of each test its name and its panic, not what it printed before nor the successes between; of a planted fault its line and why.
     awk '
+        /^  MISSED / { print "   " substr($0, 1, 400); left = 1 }
         /^failures:$/ { inside = 1; next }
         /^test result: / { inside = 0 }
         inside && /^---- .* ----$/ { left = 1 }
         inside && / panicked at / { left = 12 }
-        inside && NF && left-- > 0 { print "   " substr($0, 1, 400) }
+        (inside || /^          /) && NF && left-- > 0 { print "   " substr($0, 1, 400) }
     ' target/tests.log | tail -60
     printf '== FAILED: %s\n' "${failures[@]}"
 fi
