@@ -216,6 +216,34 @@ fn facts_of_another_host_are_judged_as_those_of_this_one() {
     }
 }
 
+/// What can be switched, and what a driver has for good.
+#[test]
+fn features_of_an_interface_are_those_of_ethtool() {
+    let _turn = beside();
+    let Some(lab) = lab(PAIR, "doctor") else { return };
+    if !installed("ethtool") {
+        return skip("features of an interface", "ethtool is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, node) = (folder.path().join("facts.json").display().to_string(), format!("{}/a", lab.name));
+    let written = run(&["facts", "-o", &file, "--lab", &node, "--duration", "50ms"]);
+    assert_eq!(code(&written), 0, "{written:?}");
+    let facts: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let known = &facts["nodes"]["a"]["interfaces"]["eth0"];
+    let said = lab.must("a", "ethtool -k eth0");
+    let (mut switched, mut fixed) = (0, 0);
+    for (name, state) in said.lines().filter_map(|line| line.trim().split_once(": ")) {
+        let fact = match &known[format!("feature.{name}")] {
+            Value::Null => continue, // a group of features, or a name of ethtool's own
+            Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),
+            text => text.as_str().unwrap_or_else(|| panic!("{name}: {text}")).to_owned(),
+        };
+        assert_eq!(fact.replace("(fixed)", "[fixed]"), state.replace(" [requested on]", ""), "{name}");
+        *if state.contains("fixed") { &mut fixed } else { &mut switched } += 1;
+    }
+    assert!(switched > 5 && fixed > 5, "{switched} and {fixed} of {said}");
+}
+
 /// A run that takes facts keeps them, and each reader of its record is told the same; repetitions have none.
 #[test]
 fn a_run_tells_what_the_doctor_finds_in_each_of_its_tests() {
