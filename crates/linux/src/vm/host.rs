@@ -476,8 +476,8 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// A module without its compression, under its name without that: the host is faster than an emulated CPU (of 14 s until a command begins, 2). Where
-/// it cannot be undone here, the kernel does it.
+/// A module without its compression, under its name without that: an emulated CPU would take long for it (2.4 of the 14.6 s of CPU time until
+/// `lab list` has ended). Where it cannot be undone here, the kernel does it.
 fn uncompressed(inside: PathBuf, module: &Path) -> Result<(PathBuf, Vec<u8>)> {
     let kind = inside.extension().unwrap_or_default();
     let program = DECOMPRESSORS.iter().find(|(last, _)| kind == *last).map(|(_, program)| program);

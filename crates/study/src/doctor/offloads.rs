@@ -49,8 +49,9 @@ const SEGMENTATION_NEEDS: [(&str, &[(&str, &str)]); 3] = [
     ),
 ];
 
-/// Queueing disciplines that are there for what `fq` does not do: to shape, to delay, to keep times.
-const MEANT: [&str; 8] = ["tbf", "htb", "hfsc", "cake", "netem", "taprio", "etf", "mqprio"];
+/// Queueing disciplines in whose place `fq` is not advised: itself, none, and those that shape, delay or keep times, which it does not.
+const NOT_REPLACED_BY_FQ: [&str; 10] =
+    ["fq", "noqueue", "tbf", "htb", "hfsc", "cake", "netem", "taprio", "etf", "mqprio"];
 
 /// Rows.
 pub(super) const RULES: &[DoctorRule] = &[
@@ -395,8 +396,7 @@ pub(super) const RULES: &[DoctorRule] = &[
                 None => format!("bbr with qdisc {kind}"),
             };
             // An interface without a queue has none that a burst could overflow.
-            let may_be_fq = !matches!(kind.as_str(), "fq" | "noqueue") && !MEANT.contains(&kind.as_str());
-            let holds = may_be_fq && (paces || far.is_some());
+            let holds = !NOT_REPLACED_BY_FQ.contains(&kind.as_str()) && (paces || far.is_some());
             when(holds, if far.is_some() { 0.15 } else { 0.05 }, evidence)
         },
     },
