@@ -282,7 +282,8 @@ fn what_is_advised_goes_with_what_was_found() {
 #[test]
 fn the_worst_comes_first_and_other_goals_do_not_count() {
     let (ours, _) = parsed(
-        "kind=veth feature.tx-tcp-segmentation=off feature.rx-gro=on feature.rx-lro=off feature.tx-nocache-copy=on",
+        "kind=veth feature.tx-tcp-segmentation=off feature.rx-gro=on feature.rx-lro=off feature.tx-nocache-copy=on \
+         stats.tx_packets=0->0 stats.tx_bytes=0->0",
     );
     let first = |goal| {
         let report = examine(&host(ours.clone()), None, goal);
@@ -337,7 +338,7 @@ fn what_is_advised_can_be_set() {
         known.insert("kind".into(), value("card"));
         ends(rule, &known, &Known::new()).command
     };
-    let off = "feature.tx-tcp-segmentation=off";
+    let off = "feature.tx-tcp-segmentation=off stats.tx_packets=0->9 stats.tx_bytes=0->9000";
     let rows = [
         ("", "feature.tx-tcp-segmentation=on"),
         (
