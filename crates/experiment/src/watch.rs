@@ -5,8 +5,8 @@ use crate::processes::{self, ProcessWatch};
 use crate::programs;
 use linux::lab::{Lab, NodeProgram};
 use linux::observe::{
-    Actor, ConditionWatch, FlowWatch, LayerWatch, Observer, Patience, Settled, TimeDepth, TimeWatch, Witness,
-    WitnessCount,
+    Actor, ConditionWatch, Flow, FlowWatch, LayerWatch, Observer, Patience, Settled, TimeDepth, TimeWatch,
+    Witness, WitnessCount,
 };
 use load::DataPorts;
 use load::conversation::observation::flow;
@@ -94,8 +94,8 @@ pub struct TestObserver<'a> {
     watch: Option<FlowWatch>,
     /// Counters of connections before they were made, TCP only.
     opening: Option<Snapshot>,
-    /// Drops while connections are made, where they can be seen; TCP only.
-    connecting: Option<Option<Witness>>,
+    /// Drops of the flow while connections are made, where they can be seen; TCP only.
+    connecting: Option<(Flow, Option<Witness>)>,
     watched: Option<ProcessWatch>,
     conditions: Option<ConditionWatch>,
     depth: Depth,
@@ -178,7 +178,8 @@ impl<'a> TestObserver<'a> {
     /// What the kernel dropped of a connection that could not be made; empty where nobody could see it, none when there was a
     /// connection or none was tried.
     pub fn lost_connecting(&self) -> Option<Vec<WitnessDrop>> {
-        let count = self.connecting.as_ref()?.as_ref().and_then(|witness| witness.read().ok());
+        let (_, witness) = self.connecting.as_ref()?;
+        let count = witness.as_ref().and_then(|witness| witness.read().ok());
         Some(count.map(|count| count.details).unwrap_or_default())
     }
 }
@@ -186,20 +187,23 @@ impl<'a> TestObserver<'a> {
 impl load::Observer for TestObserver<'_> {
     fn connecting(&mut self, ports: &DataPorts) -> Result<()> {
         if self.spec.kind.is_tcp() {
-            self.connecting = Some(Witness::start(&namespaces(self.lab), &flow(self.spec, ports, 0)).ok());
+            let flow = flow(self.spec, ports, 0);
+            let witness = Witness::start(&namespaces(self.lab), &flow).ok();
+            self.connecting = Some((flow, witness));
         }
         Ok(())
     }
 
     fn before(&mut self, ports: &DataPorts, stream: u8) -> Result<()> {
-        self.connecting = None;
         self.seen.ports = ports.clone();
         let flow = flow(self.spec, ports, stream);
+        let of_flow = self.connecting.take().filter(|(connecting, _)| *connecting == flow);
+        let witness = of_flow.and_then(|(_, witness)| witness);
         let nodes = namespaces(self.lab);
         let watch = |file: &PathBuf| DeadFrames::start(&nodes, &flow, file);
         self.dead_frames = self.depth.dead_frames.as_ref().map(watch).transpose()?;
         let links = std::mem::take(&mut self.observer.flow_links);
-        self.watch = Some(FlowWatch::start(&nodes, &flow, links));
+        self.watch = Some(FlowWatch::start(&nodes, &flow, links, witness));
         let asked = ask(self.lab);
         self.seen.before = self.observer.snapshot(&self.actors)?;
         put(&mut self.seen.before, asked);

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use record::{FlowObservation, Result};
+use record::{FlowObservation, Problem, Result};
 
 use super::flow::Flow;
 use super::flow_counters::{FlowCounters, FlowLinks};
@@ -16,19 +16,30 @@ pub const REST: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct FlowWatch {
     counters: std::result::Result<FlowCounters, String>,
-    witness: std::result::Result<Witness, record::Witness>,
+    /// And what it had counted before.
+    witness: std::result::Result<(Witness, WitnessCount), record::Witness>,
 }
 
 /// What the witness saw, or why it saw nothing.
 pub type Witnessed = std::result::Result<WitnessCount, record::Witness>;
 
 impl FlowWatch {
-    /// Begins to watch that flow at these nodes, with what the watch before left attached; what is not permitted here is said at the end.
-    pub fn start(nodes: &[(String, BorrowedFd<'_>)], flow: &Flow, links: FlowLinks) -> FlowWatch {
-        FlowWatch {
-            counters: FlowCounters::start_at(nodes, flow, links),
-            witness: Witness::start(nodes, flow),
-        }
+    /// Begins to watch that flow at these nodes, with what the watch before left attached and with the witness of the same flow that
+    /// counts already, if there is one; what is not permitted here is said at the end.
+    pub fn start(
+        nodes: &[(String, BorrowedFd<'_>)],
+        flow: &Flow,
+        links: FlowLinks,
+        witness: Option<Witness>,
+    ) -> FlowWatch {
+        let counters = FlowCounters::start_at(nodes, flow, links);
+        // One that counts already knows when it begins; to close it and to start another takes two periods of RCU.
+        let running = witness.and_then(|witness| witness.read().ok().map(|before| (witness, before)));
+        let witness = match running {
+            Some(running) => Ok(running),
+            None => Witness::start(nodes, flow).map(|witness| (witness, WitnessCount::default())),
+        };
+        FlowWatch { counters, witness }
     }
 
     /// Whether no frame of the flow itself moves any more, whatever others' do; false where it is not counted.
@@ -54,7 +65,10 @@ impl FlowWatch {
             }
         };
         let witnessed = match self.witness {
-            Ok(witness) => Ok(witness.read()?),
+            Ok((witness, before)) => {
+                let backwards = || Problem::host("the counts of the drop witness went backwards");
+                Ok(witness.read()?.since(&before).ok_or_else(backwards)?)
+            }
             Err(absent) => Err(absent),
         };
         Ok((flow, witnessed, links))

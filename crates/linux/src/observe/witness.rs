@@ -12,7 +12,7 @@
 //! program could not count as *lost*; neither is ever silent.
 //!
 //! **Price.** Nothing for frames that pass; for a dropped frame see `docs/counters.md`. Needs `CAP_BPF` and
-//! `CAP_PERFMON`. Nothing is pinned: dropping the [`Witness`] releases everything.
+//! `CAP_PERFMON`. Nothing is pinned: dropping the [`Witness`] releases everything, the events a moment later.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -109,8 +109,8 @@ struct Place {
 /// A running count.
 #[derive(Debug)]
 pub struct Witness {
-    // The order of fields is the order of release: first the event, then the program, then the maps.
-    _link: OwnedFd,
+    /// The program at the event; there until the end.
+    link: Option<OwnedFd>,
     program: OwnedFd,
     /// All events of the host, counted without a program; none where that is not permitted.
     all: Option<EventCount>,
@@ -120,6 +120,16 @@ pub struct Witness {
     lost: bpf::Map,
     places: Vec<Place>,
     layout: &'static Layout,
+}
+
+/// Each event that is closed waits for two periods of RCU, 55 ms together: a thread waits, and not the next test, whose traffic begins
+/// later than that.
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let closed = (self.link.take(), self.all.take());
+        // Where no thread can be had, they are closed here.
+        let _ = std::thread::Builder::new().name("close".into()).spawn(move || drop(closed));
+    }
 }
 
 impl Witness {
@@ -149,7 +159,8 @@ impl Witness {
         let link = bpf::open_raw_tracepoint(c"kfree_skb", program.as_fd())
             .map_err(|error| refused("bpf(BPF_RAW_TRACEPOINT_OPEN)", &error))?;
         let all = EventCount::start("events/skb/kfree_skb").ok();
-        let mut witness = Witness { _link: link, program, all, seen_alone: 0, counts, lost, places, layout };
+        let mut witness =
+            Witness { link: Some(link), program, all, seen_alone: 0, counts, lost, places, layout };
         witness.seen_alone =
             witness.own_count(LOST_EVENTS).map_err(|error| refused("bpf(BPF_MAP_LOOKUP_ELEM)", &error))?;
         Ok(witness)

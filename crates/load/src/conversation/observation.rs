@@ -26,7 +26,7 @@ impl HostWatch {
     pub fn start(nodes: &Nodes, flow: &Flow, processes: &[u32]) -> Result<HostWatch> {
         let nodes: Vec<(String, BorrowedFd<'_>)> =
             nodes.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
-        let watch = FlowWatch::start(&nodes, flow, FlowLinks::default());
+        let watch = FlowWatch::start(&nodes, flow, FlowLinks::default(), None);
         let mut observer = Observer::new(&nodes)?;
         let namespace = nodes.first().and_then(|(_, own)| netns::inode(*own).ok()).unwrap_or(0);
         let before = observer.snapshot(&[])?;

@@ -414,7 +414,7 @@ pub(super) const RULES: &[DoctorRule] = &[
     },
     DoctorRule {
         id: "TCP-10",
-        goals: "LT",
+        goals: "L",
         at: At::Node,
         given: &[("tcp.connections", "some")],
         inputs: &["sysctl net.ipv4.tcp_notsent_lowat", "tcp.notsent_bytes", "tcp.delivery_bps", "tcp.rtt_us"],
