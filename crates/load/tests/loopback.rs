@@ -5,7 +5,7 @@ use load::conversation::agent::{self, TestLock};
 use load::conversation::controller::{self, NoObserver, Observer};
 use load::{DataPorts, Outcome};
 use record::Result;
-use record::spec::{Rate, TestSpec, TrafficKind};
+use record::{Rate, TestSpec, TrafficKind};
 use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::net::UnixStream;

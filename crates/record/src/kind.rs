@@ -8,7 +8,7 @@
 //!
 //! **Price.** What a row does not say is what most kinds are, so whoever adds one reads the usual row as well.
 
-use crate::spec::Rate;
+use crate::rate::Rate;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

@@ -13,6 +13,27 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
+/// How a port would use memory that it shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::port) struct Sharing {
+    /// Ports that differ in this cannot share: the kind, and what it asks for.
+    pub class: SharingClass,
+    /// Chunks that it needs for itself.
+    pub chunks: u32,
+    /// Bytes of a chunk that hold its frames.
+    pub chunk_bytes: u32,
+}
+
+/// What ports over one area have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::port) enum SharingClass {
+    /// AF_XDP: bytes of a chunk if they were asked for, who copies (`sxdp_flags`), whether the kernel may
+    /// sleep.
+    Driver(Option<u32>, u16, bool),
+    /// Wires in memory: bytes of a chunk.
+    Wire(u32),
+}
+
 /// A mapping of `chunks` × `chunk_bytes` bytes and the list of chunks that hold no frame.
 #[derive(Debug)]
 pub struct Area {

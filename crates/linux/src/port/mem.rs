@@ -9,11 +9,10 @@
 //!
 //! **Price.** Both ends live in one process. A full wire takes no more frames; nothing is dropped silently.
 
-use super::area::Area;
+use super::area::{Area, Sharing, SharingClass};
 use super::batch::{Batch, Home, MAX_BATCH, Meta, Slot};
 use super::batch_builder::BatchBuilder;
 use super::sending::{Outcome, refusing, send_each};
-use super::sharing::{Sharing, SharingClass};
 use super::told::setting;
 use super::{
     FrameDirection, Hand, Port, PortError, PortOptions, PortResult, ReceiveCounters, Receiver, Stamp,

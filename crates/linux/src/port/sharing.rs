@@ -10,6 +10,7 @@
 //! **Price.** An area is as large as its ports need together, and each end keeps a list of all its chunks:
 //! [`MOST`] ports share at most, and between two areas each frame is copied once.
 
+use super::area::{Sharing, SharingClass};
 use super::uri::Uri;
 use super::{Area, mem, xdp};
 use record::{Problem, Result};
@@ -17,27 +18,6 @@ use std::sync::Arc;
 
 /// Ports of one area.
 const MOST: usize = 32;
-
-/// How a port would use memory that it shares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::port) struct Sharing {
-    /// Ports that differ in this cannot share: the kind, and what it asks for.
-    pub class: SharingClass,
-    /// Chunks that it needs for itself.
-    pub chunks: u32,
-    /// Bytes of a chunk that hold its frames.
-    pub chunk_bytes: u32,
-}
-
-/// What ports over one area have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::port) enum SharingClass {
-    /// AF_XDP: bytes of a chunk if they were asked for, who copies (`sxdp_flags`), whether the kernel may
-    /// sleep.
-    Driver(Option<u32>, u16, bool),
-    /// Wires in memory: bytes of a chunk.
-    Wire(u32),
-}
 
 /// Ports that share, by their places in the list.
 struct Group {

@@ -9,10 +9,11 @@
 //! **Price.** The layout of `union bpf_attr` is written out here by byte offset (`include/uapi/linux/bpf.h`); fields
 //! are only ever appended to it by the kernel, so offsets do not move.
 
+use super::owned;
 use nix::errno::Errno;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 const MAP_CREATE: libc::c_long = 0;
 const MAP_LOOKUP: libc::c_long = 1;
@@ -113,9 +114,7 @@ impl Attr {
     }
 
     fn call_for_fd(mut self, command: libc::c_long) -> io::Result<OwnedFd> {
-        let fd = self.call(command)?;
-        // SAFETY: these commands return a new descriptor that nobody else owns.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        owned(self.call(command)?.into())
     }
 }
 

@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
-use super::perf::owned;
+use super::owned;
 
 const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 

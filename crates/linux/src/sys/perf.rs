@@ -4,12 +4,12 @@
 //! nothing has to be undone.
 
 use super::mount::detached_mount;
-use nix::errno::Errno;
+use super::owned;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// `struct perf_event_attr` in its first published size (`PERF_ATTR_SIZE_VER0`, include/uapi/linux/perf_event.h).
 #[repr(C)]
@@ -102,10 +102,4 @@ fn event_number(event: &str) -> io::Result<u64> {
     let mut text = String::new();
     File::from(file).read_to_string(&mut text)?;
     text.trim().parse().map_err(io::Error::other)
-}
-
-pub(super) fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
-    let fd = Errno::result(fd)?;
-    // SAFETY: the kernel just returned this descriptor to us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }

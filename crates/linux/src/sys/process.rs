@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use nix::unistd::{Pid, getpid, getppid, setsid};
 use serde::{Deserialize, Serialize};
 
-use super::notice;
 use super::socket::zeroed;
+use super::{notice, owned};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -187,9 +187,7 @@ pub fn return_freed_memory() {
 
 fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: a plain system call; the result is checked before it becomes an owner.
-    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) })?;
-    // SAFETY: the kernel just gave us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) })
 }
 
 fn send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> nix::Result<()> {

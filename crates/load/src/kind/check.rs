@@ -1,8 +1,8 @@
 //! Which tests are possible, said before anything starts.
 
 use record::kind::{Takes, TrafficKind};
-use record::spec::{Rate, TestSpec};
 use record::{PortKind, Problem, Result};
+use record::{Rate, TestSpec};
 use wire::message;
 
 /// The most parallel connections.

@@ -6,9 +6,9 @@ use super::controller::{self, Controller, Look};
 use super::message::{Hello, Observe, PROTOCOL, Prepared, Reply, Request, name};
 use super::setup::{ClockRelation, EndRole, Outcome, Setup};
 use proptest::prelude::*;
-use record::spec::{TestSpec, TrafficKind};
 use record::traffic::EndReport;
 use record::{HostObservation, Problem, ProblemKind};
+use record::{TestSpec, TrafficKind};
 use std::collections::VecDeque;
 
 /// What goes wrong.

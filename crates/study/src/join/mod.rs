@@ -20,11 +20,11 @@ use crate::ledger::{Arrival, Ports, WitnessInput};
 use crate::test::{self, Evidence};
 use crate::text::printable;
 use belong::Ends;
+use record::Rate;
 use record::capture::StreamCount;
 use record::delta::sum;
 use record::half::{Half, JOIN_SCHEMA, JoinEnd, JoinReport, SentHalf};
 use record::run::SCHEMA;
-use record::spec::Rate;
 use record::traffic::Settings;
 use record::{
     EndReport, Hop, Latency, NamedCount, NodeRole, Path, PortKind, Problem, Result, RunRecord, Snapshot,

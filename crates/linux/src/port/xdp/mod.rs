@@ -32,10 +32,10 @@ mod unfinished;
 
 use super::interface::{Interface, Probe};
 use super::{Area, MAX_BATCH, Port, PortOptions, Receiver, StampSource, Transmitter, Uri};
+use crate::port::area::{Sharing, SharingClass};
 use crate::port::batch_builder::BatchBuilder;
 use crate::port::packet::shared::switch;
 use crate::port::sending::refusing;
-use crate::port::sharing::{Sharing, SharingClass};
 use crate::port::told::{setting, text};
 use crate::port::uri::word;
 use crate::sys::bpf::Attachment;
