@@ -403,6 +403,7 @@ fn the_texts_name_the_file(records: &str, id: &str, folder: &Path) {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ").replace("&#x2f;", "/");
         let line = format!("dead frames: 100 in {id}/dead-1.pcapng: 100 filter at r");
         assert!(words.contains(&line), "a text does not name the file: {line}");
+        assert!(!words.contains("by the drop witness of the ledger"), "the witness counted others: {words}");
     }
     run_ok(&["runs", "delete", "latest", "--dir", records]);
     assert!(!Path::new(records).join(id).exists());

@@ -1,8 +1,9 @@
 //! The frames of a test that died, in words: how many, why and where, and the file that has them.
 
 use crate::table::count;
-use record::TestRecord;
 use record::drops::{DropRow, DropsReport};
+use record::{TestRecord, Witness};
+use std::collections::BTreeMap;
 
 /// One line of a test for which they were wanted: `dead frames: 20 in RUN/dead-1.pcapng: 20 filter at r`. Without the run's name the file has its
 /// own alone.
@@ -13,7 +14,7 @@ pub fn line(run: &str, test: &TestRecord) -> Option<String> {
         report.written.as_ref().map(|written| format!(" in {folder}{}", written.file)).unwrap_or_default();
     let rows: Vec<String> = report.rows.iter().map(row).collect();
     let rows = if rows.is_empty() { String::new() } else { format!(": {}", rows.join(", ")) };
-    Some(format!("dead frames: {}{place}{rows}{}", count(report.frames), gaps(report)))
+    Some(format!("dead frames: {}{place}{rows}{}", count(report.frames), gaps(test, report)))
 }
 
 /// `20 filter at r`; what has no name is told by the kernel's reason.
@@ -22,9 +23,27 @@ fn row(row: &DropRow) -> String {
     format!("{} {name} at {}", count(row.frames), row.node)
 }
 
+/// Frames that the drop witness, another program at the same event, counted in the ledger and that are not among these, by node and reason.
+/// These begin before the witness and end after it, so there may be more of them, never fewer.
+fn missed(witness: &Witness, report: &DropsReport) -> u64 {
+    let mut counted: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for drop in &witness.details {
+        *counted.entry((&drop.node, &drop.reason)).or_default() += drop.frames;
+    }
+    let here = |place: (&str, &str)| -> u64 {
+        let of_place = |row: &&DropRow| (row.node.as_str(), row.reason.as_str()) == place;
+        report.rows.iter().filter(of_place).map(|row| row.frames).sum()
+    };
+    counted.into_iter().map(|(place, frames)| frames.saturating_sub(here(place))).sum()
+}
+
 /// What the file has not, or not whole.
-fn gaps(report: &DropsReport) -> String {
+fn gaps(test: &TestRecord, report: &DropsReport) -> String {
     let gaps = [
+        (
+            test.ledger.as_ref().map_or(0, |ledger| missed(&ledger.witness, report)),
+            "more were counted by the drop witness of the ledger",
+        ),
         (report.lost, "dying buffers of these nodes found no room and were not looked at"),
         (report.cut, "are not whole"),
         (report.hidden, "events of this host were hidden"),
@@ -40,10 +59,17 @@ mod tests {
     use super::*;
     use crate::sample;
     use record::TrafficKind;
+    use record::ledger::WitnessDrop;
+
+    /// The line of a test of which the witness of the ledger saw these drops.
+    fn told_beside(report: Option<DropsReport>, details: Vec<WitnessDrop>) -> Option<String> {
+        let mut test = sample::test(TrafficKind::UdpStream, "udp-stream", 1, true);
+        test.ledger.as_mut().unwrap().witness.details = details;
+        line("R", &TestRecord { dead_frames: report, ..test })
+    }
 
     fn told(report: Option<DropsReport>) -> Option<String> {
-        let test = sample::test(TrafficKind::UdpStream, "udp-stream", 1, true);
-        line("R", &TestRecord { dead_frames: report, ..test })
+        told_beside(report, vec![])
     }
 
     #[test]
@@ -57,6 +83,20 @@ mod tests {
         let gaps = DropsReport { lost: 3, cut: 1, hidden: 2, ..report.clone() };
         let told_gaps = told(Some(gaps)).unwrap();
         assert!(told_gaps.ends_with("; 3 dying buffers of these nodes found no room and were not looked at; 1 are not whole; 2 events of this host were hidden"), "{told_gaps}");
+        // Of what the witness of the ledger counted, nothing may be missing.
+        let seen = |node: &str, reason: &str, frames| WitnessDrop {
+            reason: reason.into(),
+            node: node.into(),
+            interface: None,
+            location: None,
+            frames,
+            skbs: frames,
+        };
+        let witnessed = |details| told_beside(Some(report.clone()), details).unwrap();
+        let filter = |frames| seen("r", "NETFILTER_DROP", frames);
+        assert_eq!(witnessed(vec![filter(15), filter(4)]), words, "those that came before it or after it");
+        let more = witnessed(vec![filter(15), filter(9), seen("b", "NETFILTER_DROP", 2)]);
+        assert_eq!(more, format!("{words}; 6 more were counted by the drop witness of the ledger"));
         let none = DropsReport { frames: 0, rows: vec![], written: None, ..report };
         assert_eq!(told(Some(none)).as_deref(), Some("dead frames: 0"));
     }
