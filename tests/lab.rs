@@ -80,7 +80,8 @@ impl User {
     fn json(&self, arguments: &str) -> Value {
         let value: Value = serde_json::from_str(&self.ok(&format!("--json {arguments}"))).unwrap();
         let command = arguments.split(' ').nth(1).unwrap();
-        assert_eq!(value["schema"], format!("pathlab/lab-{command}/1"));
+        let version = if ["down", "list", "check"].contains(&command) { 2 } else { 1 };
+        assert_eq!(value["schema"], format!("pathlab/lab-{command}/{version}"));
         value
     }
 

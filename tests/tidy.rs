@@ -147,7 +147,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("llstat", &["namespaces"]),
             ("facts", &["namespaces"]),
             ("doctor", &["facts"]),
-            ("report", &["facts"]),
+            ("report", &["doctor", "facts"]),
             ("watch", &["namespaces"]),
             ("explain", &[]),
             ("export", &["namespaces"]),

@@ -189,22 +189,22 @@ fn down_all(output: &Output) -> Result<Vec<String>> {
 
 fn down(names: &[String], output: &Output) -> Result<()> {
     let journals = undo::open()?;
-    let (mut gone, mut inhabitants, mut problems) = (vec![], vec![], vec![]);
+    let (mut gone, mut processes, mut problems) = (vec![], vec![], vec![]);
     for name in names {
         match lab::take_down(&journals, name) {
             Ok(inside) => {
                 gone.push(name.as_str());
-                inhabitants.extend(inside);
+                processes.extend(inside);
             }
             Err(problem) => problems.push(problem),
         }
     }
     problems.extend(linux::tune::kept::forget_gone(&journals).err());
-    for NodeProcess { node, pid, process } in &inhabitants {
+    for NodeProcess { node, pid, process } in &processes {
         output
             .note(&format!("process {pid} ({process}) still runs in what was node {node}; it was not ended"));
     }
-    let document = object! { schema: "pathlab/lab-down/1", down: &gone, inhabitants };
+    let document = object! { schema: "pathlab/lab-down/2", down: &gone, processes };
     output.result(&document, |_| match gone.is_empty() {
         true => "no lab was taken down".into(),
         false => format!("down: {}", gone.join(", ")),
@@ -214,7 +214,7 @@ fn down(names: &[String], output: &Output) -> Result<()> {
 }
 
 fn list(output: &Output) -> Result<()> {
-    let document = object! { schema: "pathlab/lab-list/1", labs: Lab::list(&undo::open()?) };
+    let document = object! { schema: "pathlab/lab-list/2", labs: Lab::list(&undo::open()?) };
     output.result(&document, |document| match document.labs.as_slice() {
         [] => "no labs; build one with 'pathlab lab up bridge'".into(),
         labs => words(&["NAME", "STATE", "LINKS", "NODES", "PROGRAMS"], labs.iter().map(lab_row).collect()),
@@ -268,8 +268,8 @@ fn check(name: &str, output: &Output) -> Result<()> {
     let astray: Vec<&RoutingCheck> = routing.iter().filter(|node| !node.differences.is_empty()).collect();
     let programs: Vec<ProgramInfo> = lab.programs().iter().map(ProgramInfo::from).collect();
     let document = object! {
-        schema: "pathlab/lab-check/1", lab: name, interfaces: &lines, differing, routing: &routing,
-        tenants: &programs,
+        schema: "pathlab/lab-check/2", lab: name, interfaces: &lines, differing, routing: &routing,
+        programs: &programs,
     };
     output
         .result(&document, |_| check_table(&lines) + &routing_table(&astray) + &program_table(&programs))?;

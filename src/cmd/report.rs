@@ -1,10 +1,13 @@
 //! `pathlab report`: runs as one HTML page, or the layers of one as a trace.
 
+use super::doctor::GoalWord;
+use super::facts::read;
 use crate::output::{Output, object, refuse_foreign, refuse_foreign_page, write_page};
 use clap::Args;
 use record::bench::{CaptureResult, SendResult};
 use record::{Problem, Result};
 use std::path::{Path, PathBuf};
+use study::doctor::Goal;
 use study::report::Examined;
 
 /// Flags of `pathlab report`.
@@ -23,6 +26,12 @@ pub struct ReportArgs {
     /// several times.
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     pub facts: Vec<PathBuf>,
+    /// Facts of the other end, for rules that compare both; of each --facts.
+    #[arg(long, value_name = "FILE", requires = "facts")]
+    pub peer: Option<PathBuf>,
+    /// What the hosts of --facts are to be good at [default: throughput, latency and measurement].
+    #[arg(long, value_name = "GOAL", requires = "facts")]
+    pub goal: Option<GoalWord>,
     /// The directory of runs.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
@@ -47,7 +56,7 @@ pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
             let runs = args.runs.iter().map(|name| study::store::open(&args.dir, name));
             let runs = runs.collect::<Result<Vec<_>>>()?;
             (
-                study::report::html(&runs, &examined(&args.facts)?)?,
+                study::report::html(&runs, &examined(&args)?)?,
                 runs.into_iter().map(|run| run.id).collect(),
                 "runs ",
             )
@@ -57,12 +66,13 @@ pub fn run(args: ReportArgs, output: &Output) -> Result<()> {
 }
 
 /// What the doctor says of the facts in each file.
-fn examined(files: &[PathBuf]) -> Result<Vec<Examined>> {
+fn examined(args: &ReportArgs) -> Result<Vec<Examined>> {
+    let (peer, goal) = (args.peer.as_deref().map(read).transpose()?, args.goal.map(Goal::from));
     let one = |file: &PathBuf| {
-        let report = study::doctor::examine(&super::facts::read(file)?, None, None);
+        let report = study::doctor::examine(&read(file)?, peer.as_ref(), goal);
         Ok(Examined { name: file.display().to_string(), report })
     };
-    files.iter().map(one).collect()
+    args.facts.iter().map(one).collect()
 }
 
 /// The layers of one run as a trace.

@@ -40,7 +40,7 @@ const AT_EGRESS: &str = "nft 'table netdev t { chain c { type filter hook egress
 fn switch_of(lab: &str) -> Option<String> {
     let all: Value = serde_json::from_slice(&run(&["lab", "list", "--json"]).stdout).ok()?;
     let lab = all["labs"].as_array()?.iter().find(|one| one["name"] == lab)?.clone();
-    let programs = lab["tenants"].as_array()?.iter();
+    let programs = lab["programs"].as_array()?.iter();
     programs.filter_map(|program| program["openflow"].as_str()).next().map(str::to_owned)
 }
 

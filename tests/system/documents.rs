@@ -77,12 +77,12 @@ fn documents_of_labs_are_as_documented_one_name_each() {
     let name = format!("documents{}", std::process::id());
     assert_eq!(printed(&["lab", "up", "pair", "--name", &name]), ["pathlab/lab-up/1"]);
     let lab = TestLab { name };
-    assert_eq!(printed(&["lab", "list"]), ["pathlab/lab-list/1"]);
-    assert_eq!(printed(&["lab", "check", &lab.name]), ["pathlab/lab-check/1"]);
+    assert_eq!(printed(&["lab", "list"]), ["pathlab/lab-list/2"]);
+    assert_eq!(printed(&["lab", "check", &lab.name]), ["pathlab/lab-check/2"]);
     assert_eq!(printed(&["lab", "show", "pair"]), ["pathlab/lab-show/1"]);
     let other = format!("another{}", std::process::id());
     run_ok(&["lab", "up", "pair", "--name", &other]);
-    assert_eq!(printed(&["lab", "down", &other]), ["pathlab/lab-down/1"]);
+    assert_eq!(printed(&["lab", "down", &other]), ["pathlab/lab-down/2"]);
     // In a /run of its own: what others have there is not this test's to undo.
     let mut own = command("unshare");
     own.args([

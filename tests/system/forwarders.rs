@@ -154,13 +154,13 @@ fn frames_cross_every_kind_of_forwarder_and_nothing_outlives_its_lab() {
             assert_eq!(came, Ok(()), "{kind} {more}");
         }
         let listed = list(&lab.name);
-        let tenants = listed["tenants"].as_array().unwrap().clone();
-        assert_eq!(tenants.len(), programs, "{kind} {more}: {listed}");
-        assert!(tenants.iter().all(|tenant| tenant["alive"] == true && tenant["node"] == "s"), "{listed}");
-        let pids: Vec<u64> = tenants.iter().map(|tenant| tenant["pid"].as_u64().unwrap()).collect();
+        let told = listed["programs"].as_array().unwrap().clone();
+        assert_eq!(told.len(), programs, "{kind} {more}: {listed}");
+        assert!(told.iter().all(|program| program["alive"] == true && program["node"] == "s"), "{listed}");
+        let pids: Vec<u64> = told.iter().map(|program| program["pid"].as_u64().unwrap()).collect();
         let checked = run(&["lab", "check", &lab.name, "--json"]);
         let checked: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
-        assert_eq!(checked["tenants"].as_array().unwrap().len(), programs);
+        assert_eq!(checked["programs"].as_array().unwrap().len(), programs);
         drop(lab);
         gone(&pids);
     }
@@ -175,7 +175,7 @@ fn a_program_that_ended_is_told_and_a_killed_builder_leaves_nothing() {
     let bench = Bench::new();
     let file = bench.file("x.lab", &lab_text("switch", CROSS));
     let lab = TestLab::up(&file, "end");
-    let pid = list(&lab.name)["tenants"][0]["pid"].as_u64().unwrap();
+    let pid = list(&lab.name)["programs"][0]["pid"].as_u64().unwrap();
     let killed = crate::support::command("kill").args(["-9", &pid.to_string()]).status().unwrap();
     assert!(killed.success());
     gone(&[pid]);
@@ -193,7 +193,7 @@ fn a_program_that_ended_is_told_and_a_killed_builder_leaves_nothing() {
     let name = format!("run-{}", child.id());
     let deadline = Instant::now() + Duration::from_secs(60);
     let pid = loop {
-        if let Some(pid) = list(&name)["tenants"][0]["pid"].as_u64() {
+        if let Some(pid) = list(&name)["programs"][0]["pid"].as_u64() {
             break pid;
         }
         assert!(Instant::now() < deadline, "the run has no lab: {:?}", child.try_wait());
@@ -382,7 +382,7 @@ fn a_switch_that_sends_all_to_its_controller_and_one_that_forgets_its_rules_are_
     drop(lab);
     // Rules that go while traffic flows: every frame after that is a named miss.
     let lab = TestLab::up(&bench.file("x.lab", &lab_text("switch", CROSS)), "del");
-    let socket = list(&lab.name)["tenants"][0]["openflow"].as_str().unwrap().to_owned();
+    let socket = list(&lab.name)["programs"][0]["openflow"].as_str().unwrap().to_owned();
     let (record, passed) = std::thread::scope(|scope| {
         let run = scope.spawn(|| {
             measured(&bench, &lab.name, "duration 60s\ntest udp-stream size 64 count 5000 rate 500pps").0
@@ -474,8 +474,8 @@ fn frames_for_a_controller_by_a_group_are_no_residual() {
     }
     for kind in kinds {
         let lab = TestLab::up(&bench.file("x.lab", &lab_text(kind, CROSS)), "grp");
-        let tenants = list(&lab.name)["tenants"].clone();
-        let socket = tenants.as_array().unwrap().iter().find_map(|tenant| tenant["openflow"].as_str());
+        let told = list(&lab.name)["programs"].clone();
+        let socket = told.as_array().unwrap().iter().find_map(|program| program["openflow"].as_str());
         let socket = socket.unwrap().to_owned();
         let must = |words: &[&str]| {
             let output = run(words);

@@ -62,26 +62,38 @@ fn what_the_doctor_finds_in_facts_is_a_section_of_the_page() {
     let text = std::fs::read_to_string(&facts).unwrap();
     let mut edited: serde_json::Value = serde_json::from_str(&text).unwrap();
     edited["host"]["clock.source"] = "hpet".into();
+    edited["host"]["cpu.vulnerabilities"] = serde_json::json!({ "each": { "meltdown": "Not affected" } });
     std::fs::write(&facts, edited.to_string()).unwrap();
 
     let report = |more: &[&str]| {
         run(&[&["report", "latest", "--dir", records.as_str(), "-o", page.as_str()], more].concat())
     };
-    assert!(report(&["--facts", &facts, "--facts", &facts]).status.success());
-    let html = std::fs::read_to_string(&page).unwrap();
-    assert_eq!(html.matches("What the doctor found in").count(), 2, "a section for each file");
-    let asked = run(&["doctor", "--facts", &facts, "--json"]);
-    let asked: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
-    let rules = asked["rules"].as_array().unwrap();
-    let found: Vec<&str> = rules
-        .iter()
-        .filter(|rule| rule["status"] == "finding")
-        .map(|rule| rule["id"].as_str().unwrap())
-        .collect();
-    assert!(!found.is_empty(), "nothing was found with a slow clock");
-    for id in found {
-        assert_eq!(html.matches(&format!("<b>{id}</b><br>")).count(), 2, "{id} is not in each section");
-    }
+    // What `doctor` finds with the same flags is in each section, and nothing else is.
+    let sections = |files: usize, flags: &[&str]| -> String {
+        assert!(report(&[&["--facts", &facts].repeat(files), flags].concat()).status.success());
+        let html = std::fs::read_to_string(&page).unwrap();
+        assert_eq!(html.matches("What the doctor found in").count(), files, "a section for each file");
+        let asked = run(&[&["doctor", "--facts", &facts, "--json"], flags].concat());
+        let asked: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
+        let mut found = 0;
+        for rule in asked["rules"].as_array().unwrap() {
+            let told = html.matches(&format!("<b>{}</b><br>", rule["id"].as_str().unwrap())).count();
+            let is_found = rule["status"] == "finding";
+            assert_eq!(told, if is_found { files } else { 0 }, "{rule}");
+            found += usize::from(is_found);
+        }
+        assert!(found > 0, "nothing was found with a slow clock");
+        html
+    };
+    let html = sections(2, &[]);
+    assert!(!html.contains("<b>CPU-13</b><br>"), "nobody knows without the other end");
+    // The other end is compared.
+    let other = file("other.json");
+    edited["host"]["cpu.vulnerabilities"]["each"]["meltdown"] = "Mitigation: PTI".into();
+    std::fs::write(&other, edited.to_string()).unwrap();
+    assert!(sections(1, &["--peer", &other]).contains("<b>CPU-13</b><br>"));
+    let html = sections(1, &["--peer", &other, "--goal", "capture"]);
+    assert_eq!(report(&["--peer", &other]).status.code(), Some(2), "a peer of nothing");
 
     std::fs::write(&facts, "{}").unwrap();
     let refused = report(&["--facts", &facts]);

@@ -36,9 +36,9 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// The process that forwards in node `s`.
 fn forwarder(lab: &TestLab, role: &str) -> u64 {
-    let tenants = list(&lab.name)["tenants"].clone();
-    let found = tenants.as_array().unwrap().iter().find(|tenant| tenant["role"] == role);
-    found.and_then(|tenant| tenant["pid"].as_u64()).unwrap_or_else(|| panic!("no {role}: {tenants}"))
+    let programs = list(&lab.name)["programs"].clone();
+    let found = programs.as_array().unwrap().iter().find(|program| program["role"] == role);
+    found.and_then(|program| program["pid"].as_u64()).unwrap_or_else(|| panic!("no {role}: {programs}"))
 }
 
 /// What the kernel says that the packet sockets of a process on `p1` of node `s` have dropped; none when there are none.

@@ -312,8 +312,8 @@ fn what_others_changed_inside_is_named_and_harms_nothing() {
 }
 
 #[test]
-fn a_lab_with_an_inhabitant_goes_and_the_inhabitant_stays() {
-    if !may_run("inhabitants") {
+fn a_lab_goes_and_a_process_inside_it_stays() {
+    if !may_run("processes inside") {
         return;
     }
     let name = name("inhabited");
@@ -326,7 +326,7 @@ fn a_lab_with_an_inhabitant_goes_and_the_inhabitant_stays() {
         )
         .unwrap(),
     );
-    let mut inhabitant = Lab::open(&linux::undo::open().unwrap(), &name)
+    let mut process = Lab::open(&linux::undo::open().unwrap(), &name)
         .unwrap()
         .node("a")
         .unwrap()
@@ -338,13 +338,13 @@ fn a_lab_with_an_inhabitant_goes_and_the_inhabitant_stays() {
     assert_eq!(inside.len(), 1, "{inside:?}");
     assert_eq!(
         (inside[0].node.as_str(), inside[0].pid, inside[0].process.as_str()),
-        ("a", inhabitant.id(), "sleep")
+        ("a", process.id(), "sleep")
     );
-    assert!(inhabitant.try_wait().unwrap().is_none(), "it still runs");
-    let links = std::fs::read_to_string(format!("/proc/{}/net/dev", inhabitant.id())).unwrap();
+    assert!(process.try_wait().unwrap().is_none(), "it still runs");
+    let links = std::fs::read_to_string(format!("/proc/{}/net/dev", process.id())).unwrap();
     assert!(!links.contains("eth0"), "the links are gone all the same: {links}");
-    inhabitant.kill().unwrap();
-    inhabitant.wait().unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::live::Lab;
 use super::node::Node;
 use super::routing;
 use super::topology::{DEFAULT_MTU, InterfaceSpec, OffloadFeature, Prefix, Shaper, Topology, on_or_off};
-use crate::netlink::{LinkState, Netlink, Refusal, UpperState};
+use crate::netlink::{LinkState, Mode, Netlink, Refusal, UpperState};
 
 /// What a card has at its root if nobody said anything (`net.core.default_qdisc`).
 const OF_CARDS: [&str; 4] = ["mq", "pfifo_fast", "fq_codel", "fq"];
@@ -51,6 +51,7 @@ struct Facts {
     offloads: BTreeMap<u32, BTreeMap<OffloadFeature, bool>>,
     queues: BTreeMap<u32, (u32, u32)>,
     uppers: Vec<UpperState>,
+    bonds: BTreeMap<u32, Mode>,
 }
 
 /// One node's routing as it is, against its topology.
@@ -118,6 +119,7 @@ fn facts(netlink: &mut Netlink) -> Result<Facts, Refusal> {
         offloads: BTreeMap::new(),
         queues: BTreeMap::new(),
         uppers: netlink.uppers()?,
+        bonds: netlink.bonds()?,
         links,
     };
     for link in &facts.links {
@@ -189,11 +191,22 @@ fn differences(
     let rest = [
         port,
         is_stuck.then(|| "the bridge port does not forward".into()),
+        bridging(lab.topology(), spec, &link.kind, facts.bonds.get(&link.index)),
         shaping(spec, link, facts.shapers.get(&link.index)),
         stacking(lab.topology(), spec, facts.uppers.iter().find(|upper| upper.index == link.index)),
     ];
     let some = first.into_iter().chain(spec.offloads.iter().map(offload)).chain(rest).flatten();
     some.chain(addressing(spec, link, &facts.addresses)).collect()
+}
+
+/// What stands over its ports: a bridge, or a bond and its mode.
+fn bridging(topology: &Topology, spec: &InterfaceSpec, kind: &str, now: Option<&Mode>) -> Option<String> {
+    let bridge = topology.bridge(&spec.node, &spec.name)?;
+    let words = |kind: &str, mode: Option<&Mode>| match mode {
+        Some(mode) => format!("{kind} mode {}", mode.word),
+        None => kind.to_owned(),
+    };
+    unequal("it", words(kind, now), words(bridge.word(), bridge.bond.as_ref()))
 }
 
 /// What an interface over another one is, and over which.
@@ -236,4 +249,32 @@ fn addressing(spec: &InterfaceSpec, link: &LinkState, now: &[(u32, Prefix)]) -> 
     let added = here.iter().filter(|prefix| !spec.addresses.contains(prefix));
     let missing = missing.map(|prefix| format!("address {prefix} is missing"));
     missing.chain(added.map(|prefix| format!("address {prefix} was added"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::BOND_MODES;
+
+    #[test]
+    fn a_bond_of_another_mode_and_a_bridge_that_is_none_are_told() {
+        let text = "node a b\nlink a:x -- b:x\nlink a:y -- b:y\nbond q on a ports x y mode 802.3ad\nbridge r on b ports x y\n";
+        let topology = Topology::parse(text, "x.lab").unwrap();
+        let told = |node: &str, name: &str, kind: &str, mode: Option<&Mode>| {
+            let spec = topology.interfaces(node).find(|spec| spec.name == name).unwrap();
+            bridging(&topology, spec, kind, mode)
+        };
+        let mode = |word: &str| BOND_MODES.iter().find(|mode| mode.word == word);
+        assert_eq!(told("a", "q", "bond", mode("802.3ad")), None);
+        assert_eq!(
+            told("a", "q", "bond", mode("balance-rr")).unwrap(),
+            "it is bond mode balance-rr, the topology says bond mode 802.3ad"
+        );
+        assert_eq!(
+            told("a", "q", "bridge", None).unwrap(),
+            "it is bridge, the topology says bond mode 802.3ad"
+        );
+        assert_eq!((told("b", "r", "bridge", None), told("b", "x", "veth", None)), (None, None));
+        assert_eq!(told("b", "r", "dummy", None).unwrap(), "it is dummy, the topology says bridge");
+    }
 }

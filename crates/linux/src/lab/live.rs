@@ -70,7 +70,6 @@ pub struct LabInfo {
     #[serde(default)]
     pub user: Option<u32>,
     /// The programs that live in its nodes.
-    #[serde(rename = "tenants")]
     pub programs: Vec<ProgramInfo>,
 }
 
@@ -112,7 +111,8 @@ struct About {
     topology: String,
     nodes: Vec<AboutNode>,
     held: bool,
-    #[serde(default, rename = "tenants")]
+    // What an earlier version called them.
+    #[serde(default, alias = "tenants")]
     programs: Vec<NodeProgram>,
 }
 
@@ -545,19 +545,15 @@ pub fn take_down(journals: &Journals, name: &str) -> Result<Vec<NodeProcess>> {
     refuse_owned(&record, &about, name)?;
     let _claim = claim::claim(journals, name)?;
     let owner = &record.header.owner;
-    let mut inhabitants = vec![];
+    let mut living = vec![];
     for node in &about.nodes {
         let inside = crate::sys::process::in_namespace(node.netns).into_iter();
         let own = |pid: u32| about.programs.iter().any(|program| program.process.pid == pid);
         let others = inside.filter(|(pid, _)| *pid != owner.pid && !own(*pid));
-        inhabitants.extend(others.map(|(pid, process)| NodeProcess {
-            node: node.name.clone(),
-            pid,
-            process,
-        }));
+        living.extend(others.map(|(pid, process)| NodeProcess { node: node.name.clone(), pid, process }));
     }
     journals.undo(name)?;
-    Ok(inhabitants)
+    Ok(living)
 }
 
 /// Becomes root of a new user namespace, in which labs can be built without being root. Call it first of all, while the

@@ -3,6 +3,7 @@
 //! **Why attributes by hand.** The kernel's YNL description of links does not know what some of these kinds are told
 //! (`IFLA_VXLAN_…`, `IFLA_MACVLAN_…`, `IFLA_IPVLAN_…`, `if_link.h`).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -204,6 +205,15 @@ impl UpperState {
     }
 }
 
+/// Decodes one reply to `RTM_GETLINK`: the index of a bond and its mode; none for other kinds of interfaces.
+fn bond(message: &[u8]) -> Option<(u32, Mode)> {
+    let info = Attributes(after(message, HEADER_BYTES).get(LINK_INFO)?);
+    let is_bond = info.get(INFO_KIND)?.starts_with(b"bond\0");
+    let number = Attributes(info.get(INFO_DATA)?).get(BOND_MODE)?.first().copied()?;
+    let mode = BOND_MODES.iter().find(|mode| is_bond && mode.number == u16::from(number))?;
+    Some((u32_at(message, 4)?, *mode))
+}
+
 impl Netlink {
     /// Whether the kernel has interfaces of this kind (its module is loaded if it can be). It is asked to make one of which nothing is said: what
     /// comes of that stays in the namespace.
@@ -253,6 +263,15 @@ impl Netlink {
         let request = Dump { family: Family::Route, kind: GET_LINK, body: &[0; HEADER_BYTES] };
         Ok(self.dump(&request, UpperState::parse)?)
     }
+
+    /// The modes of the bonds of this namespace, by the index of the interface.
+    ///
+    /// # Errors
+    /// As [`Netlink::links`].
+    pub fn bonds(&mut self) -> Answer<BTreeMap<u32, Mode>> {
+        let request = Dump { family: Family::Route, kind: GET_LINK, body: &[0; HEADER_BYTES] };
+        Ok(self.dump(&request, bond)?.into_iter().collect())
+    }
 }
 
 #[cfg(test)]
@@ -286,8 +305,24 @@ mod tests {
         }
 
         #[test]
+        fn the_mode_of_a_bond_reads_back(mode in prop::sample::select(BOND_MODES), index: u32, kind in kinds()) {
+            let mut message = vec![0; HEADER_BYTES];
+            message[4..8].copy_from_slice(&index.to_ne_bytes());
+            let with = |kind: &[u8], data: &[u8]| {
+                let info = [attribute(INFO_KIND, kind), attribute(INFO_DATA, data)].concat();
+                [message.clone(), attribute(LINK_INFO, &info)].concat()
+            };
+            let data = [attribute(BOND_MIIMON, &[9; 4]), attribute(BOND_MODE, &[mode.number as u8])].concat();
+            prop_assert_eq!(bond(&with(b"bond\0", &data)), Some((index, mode)));
+            prop_assert_eq!(bond(&with(b"bridge\0", &data)), None);
+            prop_assert_eq!(bond(&with(format!("{}\0", kind.word()).as_bytes(), &kind.data(None))), None);
+            prop_assert_eq!(bond(&with(b"bond\0", &attribute(BOND_MODE, &[7]))), None);
+        }
+
+        #[test]
         fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..200), kind in kinds()) {
             let _ = UpperState::parse(&noise);
+            let _ = bond(&noise);
             let _ = UpperKind::parse(format!("{}\0", kind.word()).as_bytes(), &noise);
         }
     }
