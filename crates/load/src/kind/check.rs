@@ -1,8 +1,7 @@
 //! Which tests are possible, said before anything starts.
 
 use record::kind::{Takes, TrafficKind};
-use record::{PortKind, Problem, Result};
-use record::{Rate, TestSpec};
+use record::{PortKind, Problem, Rate, Result, TestSpec};
 use wire::message;
 
 /// The most parallel connections.

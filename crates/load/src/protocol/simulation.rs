@@ -7,8 +7,7 @@ use super::message::{Hello, Observe, PROTOCOL, Prepared, Reply, Request, name};
 use super::setup::{ClockRelation, EndRole, Outcome, Setup};
 use proptest::prelude::*;
 use record::traffic::EndReport;
-use record::{HostObservation, Problem, ProblemKind};
-use record::{TestSpec, TrafficKind};
+use record::{HostObservation, Problem, ProblemKind, TestSpec, TrafficKind};
 use std::collections::VecDeque;
 
 /// What goes wrong.

@@ -18,11 +18,14 @@ fn frames_per_s(look: &Look<'_>) -> Result<f64, Missing> {
     Ok(look.per_s("stats.rx_packets")? + look.per_s("stats.tx_packets")?)
 }
 
-/// Whether this interface sends, and nothing that could be cut: acknowledgements with timestamps and selective ones have 86 bytes at
-/// most (RFC 7323, RFC 2018), and as many again are left for other small talk.
+/// Bytes of the longest acknowledgement without data: headers of Ethernet, IPv6 (RFC 8200, section 3) and TCP with all its options
+/// (RFC 9293, section 3.1).
+const ACKNOWLEDGEMENT_BYTES: f64 = 14.0 + 40.0 + 60.0;
+
+/// Whether this interface sends, and almost nothing that could be cut: frames are half as long again as an acknowledgement at most, on average.
 fn only_small(look: &Look<'_>) -> Result<bool, Missing> {
     let (frames, bytes) = (look.moved("stats.tx_packets")?, look.moved("stats.tx_bytes")?);
-    Ok(frames >= 100.0 && bytes / frames < 172.0)
+    Ok(frames >= 100.0 && bytes / frames < 1.5 * ACKNOWLEDGEMENT_BYTES)
 }
 
 /// Frames did not fit although both ends of this link agree.

@@ -20,15 +20,14 @@ use crate::ledger::{Arrival, Ports, WitnessInput};
 use crate::test::{self, Evidence};
 use crate::text::printable;
 use belong::Ends;
-use record::Rate;
 use record::capture::StreamCount;
 use record::delta::sum;
 use record::half::{Half, JOIN_SCHEMA, JoinEnd, JoinReport, SentHalf};
 use record::run::SCHEMA;
 use record::traffic::Settings;
 use record::{
-    EndReport, Hop, Latency, NamedCount, NodeRole, Path, PortKind, Problem, Result, RunRecord, Snapshot,
-    TestRecord, TestSpec, Through, TrafficKind, Witness, WitnessStatus,
+    EndReport, Hop, Latency, NamedCount, NodeRole, Path, PortKind, Problem, Rate, Result, RunRecord,
+    Snapshot, TestRecord, TestSpec, Through, TrafficKind, Witness, WitnessStatus,
 };
 
 /// Joins two halves, in either order, each with the name of its file. The record has no name and no end yet.
