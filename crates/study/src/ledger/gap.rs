@@ -60,16 +60,18 @@ pub struct Gap {
 impl Gap {
     /// What is not named yet.
     pub fn open(&self) -> u64 {
-        let named: u64 = self.drops.iter().map(|drop| drop.count).sum();
-        let entered = i128::from(self.entered) + i128::from(self.made);
-        let open = entered - i128::from(self.left) - i128::from(named) - i128::from(self.queued);
-        open.clamp(0, i128::from(MOST)) as u64
+        (self.open_with_the_queue() - i128::from(self.queued)).clamp(0, i128::from(MOST)) as u64
     }
 
     /// The same as if nothing were queued: a queue holds others' frames, too.
     pub fn open_but_for_the_queue(&self) -> u64 {
-        let open = i128::from(self.open()) + i128::from(self.queued);
-        open.clamp(0, i128::from(MOST)) as u64
+        self.open_with_the_queue().clamp(0, i128::from(MOST)) as u64
+    }
+
+    /// What neither left nor is named a drop; below zero when more is.
+    fn open_with_the_queue(&self) -> i128 {
+        let named: u64 = self.drops.iter().map(|drop| drop.count).sum();
+        i128::from(self.entered) + i128::from(self.made) - i128::from(self.left) - i128::from(named)
     }
 
     /// What is not named yet and did not leave in any case.
@@ -157,4 +159,32 @@ pub fn trim(drops: &mut Vec<Drop>, mut over: u64) {
         over -= taken;
     }
     drops.retain(|drop| drop.count > 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_named_a_drop_did_not_wait_in_the_queue() {
+        let drops = |count| {
+            let evidence = String::new();
+            vec![Drop { name: "qdisc_full".into(), count, source: DropSource::Witness, evidence }]
+        };
+        let gap = |named| Gap {
+            node: "s".into(),
+            entered: 6000,
+            offered: 1936,
+            left: 1936,
+            slack: 0,
+            queued: 1,
+            made: 0,
+            doubt: 0,
+            drops: drops(named),
+            fragments: 0,
+            pieces: 0,
+        };
+        let both = |named| (gap(named).open(), gap(named).open_but_for_the_queue());
+        assert_eq!([both(4062), both(4063), both(4064), both(4065)], [(1, 2), (0, 1), (0, 0), (0, 0)]);
+    }
 }
