@@ -198,7 +198,7 @@ fn tell(ended: TrialEnd, output: &Output) -> Result<Vec<String>> {
 
 /// Says where the records of a trial are; the trial, and what ended it early.
 pub fn told_in_part(ended: TrialEnd, output: &Output) -> Result<(TrialRecord, Option<Problem>)> {
-    let TrialEnd { trial, closed, stopped } = ended;
+    let TrialEnd { trial, closed, stopped, .. } = ended;
     unwritten(&closed)?;
     output.note(&format!("records: {} {}", trial.a.run, trial.b.run));
     Ok((trial, stopped))

@@ -5,6 +5,7 @@ use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
 use experiment::change::{self, Changed, LabChange, keep};
+use experiment::prove::suspects::Bounds;
 use experiment::prove::{ChangedArm, suspects};
 use experiment::side::Described;
 use linux::journal::Journals;
@@ -24,6 +25,9 @@ pub struct ProveArgs {
     /// Ask the doctor while the tests run, and try each knob that it would turn, the largest estimated loss first.
     #[arg(long)]
     doctor: bool,
+    /// Of what the doctor advises and can be done, try only the first N, those with the largest estimated loss.
+    #[arg(long, value_name = "N", requires = "doctor", value_parser = clap::value_parser!(u16).range(1..))]
+    most: Option<u16>,
     #[command(flatten)]
     proof: ProofArgs,
 }
@@ -120,7 +124,8 @@ fn prove(
     let name = args.proof.lab.clone().unwrap_or_default();
     let mut record = ProofRecord { schema: PROOF_SCHEMA.into(), lab: name, ..ProofRecord::default() };
     if args.doctor {
-        record.suspects = proving.suspects()?;
+        let most = args.most.map_or(usize::MAX, usize::from);
+        record.suspects = proving.suspects(Bounds { may_flap: args.proof.allow_link_flap, most })?;
     }
     let advised = record.suspects.iter().filter(|suspect| suspect.left_out.is_none());
     let advised = advised.map(|suspect| LabChange::parse(&suspect.change)).collect::<Result<Vec<_>>>()?;
@@ -146,12 +151,12 @@ fn prove(
 
 impl Proving<'_> {
     /// What the doctor would turn, looked at while the tests run once.
-    fn suspects(&self) -> Result<Vec<Suspect>> {
+    fn suspects(&self, bounds: Bounds) -> Result<Vec<Suspect>> {
         let mut side = self.titled("asking the doctor");
         side.plan = suspects::plan(&side.plan);
         let mut course = self.args.trial.course(&side, self.lab, 0)?;
         let screen = Screen::new(self.output);
-        let found = suspects::find(self.lab, &side.plan, &mut course, self.args.allow_link_flap, &screen);
+        let found = suspects::find(self.lab, &side.plan, &mut course, bounds, &screen);
         let closed = course.close(found.as_ref().err());
         closed.kept?;
         self.output.note(&format!("record: {}", closed.run.id));
@@ -170,7 +175,8 @@ impl Proving<'_> {
         Changed::make(self.journals, self.lab, changes, self.args.allow_link_flap)
     }
 
-    /// One trial: A with what is `in_place`, B with the changes on top.
+    /// One trial: A with what is `in_place`, B with the changes on top; what stopped it so that no other can follow. One whose pairs could
+    /// not be used has no verdict, which is told.
     pub fn proof(&self, in_place: &[LabChange], changes: &[LabChange]) -> Result<(Proof, Option<Problem>)> {
         // Refused before anything is measured.
         self.make(changes)?.put_back(self.lab)?;
@@ -185,7 +191,11 @@ impl Proving<'_> {
             self.output,
         )?;
         base.put_back(self.lab)?;
-        let (trial, stopped) = told_in_part(ended, self.output)?;
+        let unusable = ended.unusable;
+        let (trial, mut stopped) = told_in_part(ended, self.output)?;
+        if let Some(problem) = stopped.take_if(|_| unusable) {
+            self.output.note(&format!("{change}: no verdict: {problem}"));
+        }
         let (is_better, decision) = decide(&trial);
         Ok((Proof { change, trial, is_better, decision }, stopped))
     }

@@ -157,7 +157,8 @@ fn advised(slow: &Slow) {
     let planted = inside(&lab, slow.node, slow.state);
     let flags = ["--lab", &lab.name, "--plan", &plan, "--dir", &records, "--pairs", slow.pairs, "--json"];
     let steal = Steal::begin();
-    let output = run(&[&["prove", "--doctor", "--allow-link-flap"], &flags[..]].concat());
+    // What is planted is named first, and only that is tried.
+    let output = run(&[&["prove", "--doctor", "--most", "1", "--allow-link-flap"], &flags[..]].concat());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
     let suspects = document["suspects"].as_array().unwrap_or_else(|| panic!("{document:#} {said}"));

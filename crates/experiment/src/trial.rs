@@ -60,6 +60,8 @@ pub struct TrialEnd {
     pub closed: [Closed; 2],
     /// What ended it early.
     pub stopped: Option<Problem>,
+    /// That was no more than too many pairs that could not be used: nothing is broken, and another trial can follow.
+    pub unusable: bool,
 }
 
 /// Measures pairs until every test has a verdict.
@@ -72,14 +74,17 @@ pub fn carry_out(
     notices: &dyn Notices,
 ) -> Result<TrialEnd> {
     let mut trial = begin(&arms, &setup)?;
-    let stopped = measure_all(&mut arms, &mut trial, &mut setup, notices).err();
+    let measured = measure_all(&mut arms, &mut trial, &mut setup, notices);
+    let unusable = matches!(measured, Ok(Some(_)));
+    let stopped = measured.unwrap_or_else(Some);
     let back = (setup.enter)(TrialSide::A).err();
+    let unusable = unusable && back.is_none();
     let stopped = stopped.or(back);
     trial.tests.iter_mut().for_each(|test| setup.rule.conclude(test));
     trial.stopped = stopped.as_ref().map(ToString::to_string);
     trial.ended = now();
     let closed = arms.map(|arm| arm.course.close(stopped.as_ref()));
-    Ok(TrialEnd { trial, closed, stopped })
+    Ok(TrialEnd { trial, closed, stopped, unusable })
 }
 
 /// The record of a trial of which nothing is measured.
@@ -151,20 +156,20 @@ fn tests(count: usize) -> String {
     record::unit::many(count as u64, "test")
 }
 
-/// Until no test wants another pair.
+/// Until no test wants another pair, or too many pairs of one could not be used, which is told.
 fn measure_all(
     arms: &mut [Arm<'_>; 2],
     trial: &mut TrialRecord,
     setup: &mut TrialSetup<'_>,
     notices: &dyn Notices,
-) -> Result<()> {
+) -> Result<Option<Problem>> {
     let mut generator = SplitMix64::new(setup.seed);
     let most = *setup.rule.looks.last().expect("a rule has a look") as u64;
     let length: u64 = arms.iter().map(Arm::length_ms).sum();
     for round in 1.. {
         let Some(test) = trial.tests.iter().find(|test| test.verdict.is_none()) else { break };
         if test.passed_over > MOST_PASSED_OVER * most {
-            return Err(too_many_passed_over(test));
+            return Ok(Some(too_many_passed_over(test)));
         }
         let mut order = [TrialSide::A, TrialSide::B];
         generator.shuffle(&mut order);
@@ -172,7 +177,7 @@ fn measure_all(
         notices.part(&line, (u64::from(round) - 1) * length, most * length);
         measure_pair(arms, trial, setup, Turn { round, order, notices })?;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// When and in which order a pair is measured.

@@ -207,7 +207,7 @@ impl Bench<'_> {
     fn told(&self, ended: TrialEnd) -> Result<TrialEnd> {
         ended.closed.iter().try_for_each(|closed| closed.kept.clone())?;
         match &ended.stopped {
-            Some(problem) if problem.kind != ProblemKind::Measured => Err(problem.clone()),
+            Some(problem) if !ended.unusable => Err(problem.clone()),
             _ => Ok(ended),
         }
     }

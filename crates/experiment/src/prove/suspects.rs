@@ -26,7 +26,16 @@ pub fn plan(plan: &Plan) -> Plan {
     plan
 }
 
-/// Runs each test of a [`plan`] once and asks the doctor. What cannot be tried is listed with the reason.
+/// What may be tried.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Changes that may take a link down for a moment, too.
+    pub may_flap: bool,
+    /// So many changes at most, of those that can be made.
+    pub most: usize,
+}
+
+/// Runs each test of a [`plan`] once and asks the doctor. What is not to be tried is listed with the reason.
 ///
 /// # Errors
 /// As [`Course::measure`]. Host: facts cannot be taken.
@@ -34,7 +43,7 @@ pub fn find(
     lab: &Lab,
     plan: &Plan,
     course: &mut Course<'_>,
-    may_flap: bool,
+    bounds: Bounds,
     notices: &dyn Notices,
 ) -> Result<Vec<Suspect>> {
     let mut all = vec![];
@@ -46,13 +55,28 @@ pub fn find(
         let missing =
             || Problem::host("the doctor cannot judge it without facts").at(plan.tests[test].name.clone());
         let report = study::doctor::of_test(measured).ok_or_else(missing)?;
-        all.extend(suspects(&report, &plan.tests[test].spec, may_flap));
+        all.extend(suspects(&report, &plan.tests[test].spec, bounds.may_flap));
     }
     let mut all = ranked(all);
-    for suspect in all.iter_mut().filter(|suspect| suspect.left_out.is_none()) {
-        suspect.left_out = refusal(lab, &suspect.change, may_flap)?;
-    }
+    choose(&mut all, bounds.most, &mut |change| refusal(lab, change, bounds.may_flap))?;
     Ok(all)
+}
+
+/// Of those that are to be tried and can be, so many of the first; the others get the reason why not.
+fn choose(
+    all: &mut [Suspect],
+    most: usize,
+    refusal: &mut dyn FnMut(&str) -> Result<Option<String>>,
+) -> Result<()> {
+    let mut chosen = 0;
+    for suspect in all.iter_mut().filter(|suspect| suspect.left_out.is_none()) {
+        suspect.left_out = match chosen == most {
+            true => Some(format!("--most {most}: others have a larger estimated loss")),
+            false => refusal(&suspect.change)?,
+        };
+        chosen += usize::from(suspect.left_out.is_none());
+    }
+    Ok(())
 }
 
 /// Why a change cannot be made or is none; nothing when it can be tried.
@@ -126,6 +150,26 @@ mod tests {
             .map(|one| one.change)
             .collect();
         assert_eq!(order, ["x", "y"]);
+    }
+
+    #[test]
+    fn of_those_that_can_be_made_so_many_are_tried_and_no_other_is_made() {
+        let one = |change: &str, left_out: Option<&str>| Suspect {
+            change: change.into(),
+            left_out: left_out.map(str::to_owned),
+            ..Suspect::default()
+        };
+        let mut all =
+            [one("u", Some("flaps")), one("v", None), one("x", None), one("y", None), one("z", None)];
+        let mut asked = vec![];
+        let mut refusal = |change: &str| {
+            asked.push(change.to_owned());
+            Ok((change == "v").then(|| "refused".to_owned()))
+        };
+        choose(&mut all, 2, &mut refusal).unwrap();
+        assert_eq!(asked, ["v", "x", "y"]);
+        let why = all.map(|suspect| suspect.left_out.unwrap_or_default());
+        assert_eq!(why, ["flaps", "refused", "", "", "--most 2: others have a larger estimated loss"]);
     }
 
     #[test]
