@@ -30,7 +30,25 @@ impl Found {
     pub fn advising(self, advice: Advice) -> Found {
         Found { instead: Some(advice), ..self }
     }
+
+    /// The same finding of what costs CPU time only: as long as no CPU has nothing left, the loss is less, in proportion to the busiest one. That
+    /// tells nothing where too few frames crossed the interface to keep one busy, or nothing is known of the CPUs.
+    pub fn of_cpu(self, look: &Look<'_>) -> Found {
+        let moved = |name: &str| look.moved(name).unwrap_or(0.0);
+        let flows = moved("stats.rx_packets") + moved("stats.tx_packets") >= WORK;
+        match busiest(look) {
+            Ok(busy) if flows && busy < SATURATED => Found {
+                loss: self.loss * busy / SATURATED,
+                evidence: format!("{}; the busiest CPU is {} busy", self.evidence, percent(busy)),
+                ..self
+            },
+            _ => self,
+        }
+    }
 }
+
+/// Frames in a window from which on they are work for a CPU.
+pub const WORK: f64 = 100.0;
 
 /// A finding when `holds`.
 pub fn when(holds: bool, loss: f64, evidence: impl Into<String>) -> Answer {

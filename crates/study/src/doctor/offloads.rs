@@ -1,16 +1,21 @@
 //! Rules about offloads, MTU, VLANs and queueing disciplines (OFF-01 … QD-07).
 
-use super::look::{Look, Missing, any_moved, becomes, busiest, count, percent, when};
+use super::look::{Look, Missing, WORK, any_moved, becomes, busiest, count, percent, when};
 use super::{Advice, At, DoctorRule};
 use std::cmp::Ordering;
 
-/// A finding when a feature is not as it should be.
+/// A finding when a feature is not as it should be, which costs CPU time.
 fn feature(look: &Look<'_>, name: &str, should: bool, loss: f64) -> super::Answer {
     let on = look.is_on(name)?;
     let (is, word) = (if on { "on" } else { "off" }, name.trim_start_matches("feature."));
     // What cannot be switched is as it should be for this card.
     let fixed = look.text(name)?.contains("fixed");
-    when(on != should && !fixed, loss, format!("{word} is {is}"))
+    of_cpu(look, when(on != should && !fixed, loss, format!("{word} is {is}")))
+}
+
+/// The same answer about what costs CPU time only.
+fn of_cpu(look: &Look<'_>, answer: super::Answer) -> super::Answer {
+    Ok(answer?.map(|found| found.of_cpu(look)))
 }
 
 /// Frames of an interface in a second.
@@ -25,7 +30,7 @@ const ACKNOWLEDGEMENT_BYTES: f64 = 14.0 + 40.0 + 60.0;
 /// Whether this interface sends, and almost nothing that could be cut: frames are half as long again as an acknowledgement at most, on average.
 fn only_small(look: &Look<'_>) -> Result<bool, Missing> {
     let (frames, bytes) = (look.moved("stats.tx_packets")?, look.moved("stats.tx_bytes")?);
-    Ok(frames >= 100.0 && bytes / frames < 1.5 * ACKNOWLEDGEMENT_BYTES)
+    Ok(frames >= WORK && bytes / frames < 1.5 * ACKNOWLEDGEMENT_BYTES)
 }
 
 /// Frames did not fit although both ends of this link agree.
@@ -167,11 +172,8 @@ pub(super) const RULES: &[DoctorRule] = &[
             let tx = on("feature.tx-checksum-ipv4") || on("feature.tx-checksum-ip-generic");
             let rx = look.is_on("feature.rx-checksum")?;
             let word = |on| if on { "on" } else { "off" };
-            when(
-                !tx || !rx,
-                if tx { 0.1 } else { 0.4 },
-                format!("transmit checksum {}, receive checksum {}", word(tx), word(rx)),
-            )
+            let evidence = format!("transmit checksum {}, receive checksum {}", word(tx), word(rx));
+            of_cpu(look, when(!tx || !rx, if tx { 0.1 } else { 0.4 }, evidence))
         },
     },
     DoctorRule {
@@ -238,11 +240,8 @@ pub(super) const RULES: &[DoctorRule] = &[
         look: |look| {
             let (mtu, max, speed) =
                 (look.number("mtu")?, look.number("mtu.max")?, look.number("speed_mbps")?);
-            when(
-                mtu <= 1500.0 && max >= 9000.0 && speed >= 25_000.0,
-                0.2,
-                format!("MTU {mtu} at {} Gbit/s", speed / 1000.0),
-            )
+            let small = mtu <= 1500.0 && max >= 9000.0 && speed >= 25_000.0;
+            of_cpu(look, when(small, 0.2, format!("MTU {mtu} at {} Gbit/s", speed / 1000.0)))
         },
     },
     DoctorRule {
@@ -323,7 +322,7 @@ pub(super) const RULES: &[DoctorRule] = &[
                 word(lower),
                 word(insert)
             );
-            when((lower && !tso) || !insert, 0.3, evidence)
+            of_cpu(look, when((lower && !tso) || !insert, 0.3, evidence))
         },
     },
     DoctorRule {

@@ -365,6 +365,27 @@ fn what_is_advised_can_be_set() {
     }
 }
 
+/// What only costs CPU time costs no throughput where the CPUs have time.
+#[test]
+fn wasted_cpu_time_is_ranked_by_how_busy_the_cpus_are() {
+    let rule = rules().find(|rule| rule.id == "OFF-01").unwrap();
+    let of = |more: &str| {
+        let off = "kind=card feature.tx-tcp-segmentation=off stats.rx_packets=0->0 ";
+        let report = ends(rule, &parsed(&format!("{off}{more}")).0, &Known::new());
+        (format!("{:.2}", report.loss), report.places[0].evidence.clone())
+    };
+    let flows = "stats.tx_packets=0->1000 stats.tx_bytes=0->1500000";
+    let alone = "tx-tcp-segmentation is off".to_owned();
+    assert_eq!(of(flows), ("0.60".into(), alone.clone()), "nothing is known of the CPUs");
+    let quarter = "cpu.busy@0=0->225 cpu.busy@1=0->20 cpu.total@0=0->1000 cpu.total@1=0->1000";
+    let told = format!("{alone}; the busiest CPU is 22.5 % busy");
+    assert_eq!(of(&format!("{flows} {quarter}")), ("0.15".into(), told));
+    let full = "cpu.busy@0=0->950 cpu.busy@1=0->20 cpu.total@0=0->1000 cpu.total@1=0->1000";
+    assert_eq!(of(&format!("{flows} {full}")), ("0.60".into(), alone.clone()));
+    let nothing = "stats.tx_packets=0->3 stats.tx_bytes=0->200";
+    assert_eq!(of(&format!("{nothing} {quarter}")), ("0.60".into(), alone), "nothing that a CPU would feel");
+}
+
 #[test]
 fn a_counter_that_ran_backwards_is_not_ok() {
     let rule = rules().find(|rule| rule.id == "IP-06").unwrap();
