@@ -100,6 +100,15 @@ impl User {
     }
 }
 
+/// A test that fails leaves no lab and no holder either.
+impl Drop for User {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.command("lab down --all").output();
+        }
+    }
+}
+
 /// Processes that run the program with the lab's name among their arguments.
 fn processes_of(program: &Path, lab: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
