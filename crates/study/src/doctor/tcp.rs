@@ -114,6 +114,24 @@ fn part(look: &Look<'_>, name: &str, of: &str) -> Result<Option<(String, f64)>, 
     Ok(shares.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)))
 }
 
+/// The largest window without scaling (RFC 9293, section 3.1), in bits, for rates over a round trip in microseconds.
+const UNSCALED_BITS_US: f64 = 65_535.0 * 8e6;
+
+fn place_of(all: &[(String, f64)], who: &str) -> Option<f64> {
+    all.iter().find(|(one, _)| one == who).map(|(_, value)| *value)
+}
+
+/// Which part of the largest window without scaling a connection fills in either direction, by its rate and its round trip; none when that is
+/// not known. What it receives is at most a full segment in each that comes.
+fn fill_of_window(look: &Look<'_>, who: &str) -> Option<f64> {
+    let of = |name: &str| place_of(&look.numbers(name).ok()?, who);
+    let segments = look.moves("tcp.segs_in").ok().and_then(|all| place_of(&all, who));
+    let received =
+        segments.zip(of("tcp.mss")).map(|(segments, mss)| segments * mss * 8.0 / look.seconds.max(1e-9));
+    let bps = [of("tcp.delivery_bps"), received].into_iter().flatten().reduce(f64::max)?;
+    of("tcp.rtt_us").filter(|us| *us > 0.0).map(|us| bps * us / UNSCALED_BITS_US)
+}
+
 /// Rows.
 pub(super) const RULES: &[DoctorRule] = &[
     DoctorRule {
@@ -227,19 +245,21 @@ pub(super) const RULES: &[DoctorRule] = &[
         source: "ESnet fasterdata; NDT; RFC 7323",
         look: |look| {
             let off = !look.is_on("sysctl net.ipv4.tcp_window_scaling")?;
-            let times = look.numbers("tcp.rtt_us")?;
-            let without = look.numbers("tcp.wscale")?.into_iter().find(|(_, on)| *on == 0.0);
-            let cap =
-                without.as_ref().and_then(|(who, _)| times.iter().find(|(one, us)| one == who && *us > 0.0));
-            let evidence = match (&without, cap) {
-                (Some((who, _)), Some((_, us))) => format!(
+            let (times, without) = (look.numbers("tcp.rtt_us")?, look.numbers("tcp.wscale")?);
+            let without = without.into_iter().filter(|(_, on)| *on == 0.0).map(|(who, _)| who);
+            let nearness = |who: &str| fill_of_window(look, who).unwrap_or(1.0);
+            let worst = without.max_by(|a, b| nearness(a).total_cmp(&nearness(b)));
+            let of = |all: &[(String, f64)], who: &str| place_of(all, who).filter(|value| *value > 0.0);
+            let evidence = match worst.as_ref().map(|who| (who, of(&times, who))) {
+                Some((who, Some(us))) => format!(
                     "{who}: no window scale, at most {} over a round trip of {us:.0} µs",
-                    record::unit::bits_per_s(65_535.0 * 8e6 / us)
+                    record::unit::bits_per_s(UNSCALED_BITS_US / us)
                 ),
-                (Some((who, _)), None) => format!("{who}: no window scale"),
-                _ => "tcp_window_scaling is 0".into(),
+                Some((who, None)) => format!("{who}: no window scale"),
+                None => "tcp_window_scaling is 0".into(),
             };
-            when(off || without.is_some(), 0.7, evidence)
+            let is_held_back = worst.as_ref().is_none_or(|who| nearness(who) > 0.5);
+            when(off || worst.is_some(), if is_held_back { 0.7 } else { 0.05 }, evidence)
         },
     },
     DoctorRule {

@@ -365,6 +365,24 @@ fn what_is_advised_can_be_set() {
     }
 }
 
+/// Of connections without window scaling the one that comes nearest to what that allows is told; where none comes near, little is lost.
+#[test]
+fn a_window_that_nothing_fills_is_no_large_loss() {
+    let rule = rules().find(|rule| rule.id == "TCP-04").unwrap();
+    let of = |more: &str| {
+        let on = "\"sysctl net.ipv4.tcp_window_scaling\"=1 tcp.wscale@a=off tcp.rtt_us@a=1000 tcp.wscale@b=off tcp.rtt_us@b=2000 ";
+        let report = ends(rule, &parsed(&format!("{on}{more}")).0, &Known::new());
+        (report.loss, report.evidence.split(':').next().unwrap_or_default().to_owned())
+    };
+    // 65,535 bytes in 1 ms are 524 Mbit/s, in 2 ms 262.
+    assert_eq!(of("tcp.delivery_bps@a=250e6 tcp.delivery_bps@b=250e6"), (0.7, "b".into()));
+    assert_eq!(of("tcp.delivery_bps@a=9e6 tcp.delivery_bps@b=1e6"), (0.05, "a".into()));
+    // What it only receives fills the window of its own.
+    let receives = "tcp.delivery_bps@b=8e3 tcp.segs_in@b=0->20000 tcp.mss@b=1448";
+    assert_eq!(of(&format!("tcp.delivery_bps@a=9e6 {receives}")), (0.7, "b".into()));
+    assert_eq!(of("").0, 0.7);
+}
+
 /// What only costs CPU time costs no throughput where the CPUs have time.
 #[test]
 fn wasted_cpu_time_is_ranked_by_how_busy_the_cpus_are() {
