@@ -179,7 +179,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("doctor", &[]),
             ("follow", &[]),
             ("tcp", &[]),
-            ("hosts", &[]),
+            ("hosts", &["doctor"]),
             ("measure", &["plan", "process", "programs", "unconnected", "watch"]),
             ("session", &["doctor", "measure", "notices", "plan", "process", "programs", "watch"]),
             ("course", &["programs"]),

@@ -7,7 +7,7 @@ use clap::Args;
 use linux::sys::process;
 use linux::sys::socket::{self, Direction};
 use load::conversation::agent::{self, TestLock};
-use load::conversation::observation::Nodes;
+use load::conversation::facts::Host;
 use record::{Problem, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct ServeArgs {
     #[arg(long)]
     once: bool,
     /// Tell whoever tests the counters of this host, and of these namespaces (a name of 'ip netns', a path, pid:N): its interfaces,
-    /// sockets, filters and drops. With that 'pathlab test' has a ledger.
+    /// sockets, filters and drops, and what the doctor judges. With that 'pathlab test' has a ledger, and 'test --doctor' sees both ends.
     #[arg(long, value_name = "NAMESPACE", num_args = 0..)]
     observe: Option<Vec<String>>,
 }
@@ -43,10 +43,8 @@ pub struct ServeArgs {
 /// Listens and serves.
 pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
-    let nodes = match &args.observe {
-        Some(names) => Some(Arc::new(super::namespaces::with_own("--observe", names)?)),
-        None => None,
-    };
+    let namespaces = args.observe.as_ref().map(|names| super::namespaces::with_own("--observe", names));
+    let host = namespaces.transpose()?.map(|nodes| Arc::new(experiment::doctor::host(nodes)));
     let listener = listen(&args)?;
     // An interrupt that comes just before a call of accept is seen after this time.
     let wait = socket::set_timeout(&listener, Direction::Receive, Some(TICK));
@@ -67,15 +65,15 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
             Err(error) => return Err(Problem::host(format!("cannot accept connections: {error}"))),
         };
         if args.once {
-            return serve(stream, peer, &turns, nodes);
+            return serve(stream, peer, &turns, host);
         }
         if Arc::strong_count(&open) > MOST {
             output.note(&format!("{peer}: refused, {MOST} control connections are open"));
             continue;
         }
-        let (turns, open, nodes) = (turns.clone(), Arc::clone(&open), nodes.clone());
+        let (turns, open, host) = (turns.clone(), Arc::clone(&open), host.clone());
         std::thread::spawn(move || {
-            if let Err(problem) = serve(stream, peer, &turns, nodes) {
+            if let Err(problem) = serve(stream, peer, &turns, host) {
                 eprintln!("pathlab: {problem}");
             }
             drop(open);
@@ -83,11 +81,11 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
     }
 }
 
-fn serve(stream: TcpStream, peer: SocketAddr, turns: &TestLock, nodes: Option<Arc<Nodes>>) -> Result<()> {
+fn serve(stream: TcpStream, peer: SocketAddr, turns: &TestLock, host: Option<Arc<Host>>) -> Result<()> {
     let _ = stream.set_nodelay(true);
     // A connection inherits the listener's time-out.
     let _ = stream.set_read_timeout(None);
-    agent::serve_in_turn(stream, &peer.to_string(), turns, nodes)
+    agent::serve_in_turn(stream, &peer.to_string(), turns, host)
 }
 
 /// Errors of `accept` that belong to one connection, not to the listener (accept(2)).

@@ -18,12 +18,13 @@ use record::ledger::WitnessDrop;
 use record::traffic::EndReport;
 use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
 use record::{
-    Delta, Finding, FlowObservation, HostFacts, Latency, Ledger, Path, Problem, Rate, Result, TestRecord,
-    TestSpec, Validity,
+    Delta, Facts, Finding, FlowObservation, HostFacts, Latency, Ledger, Path, Problem, Rate, Result,
+    TestRecord, TestSpec, Validity,
 };
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
+use study::doctor::{self, DoctorReport, Goal, examine};
 use study::table::facts;
 use study::text::printable;
 
@@ -87,6 +88,9 @@ pub struct TestArgs {
     /// Count the test in this network namespace of this host, too: a name of 'ip netns', a path, pid:N. Several times for several.
     #[arg(long = "in", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
+    /// Say what the doctor finds at both ends while the test's frames flow (docs/doctor.md); the other host wants 'pathlab serve --observe'.
+    #[arg(long)]
+    doctor: bool,
     /// End with code 1 when a figure is suspect or invalid, or nobody could tell (docs/validity.md).
     #[arg(long)]
     require_valid: bool,
@@ -130,6 +134,21 @@ struct TestDocument<'a> {
     observed: Option<Observed<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_ledger: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    doctor: Vec<Examined>,
+}
+
+/// An end of a test by its name, and what the doctor judges there, or why it is not known.
+type End = (String, std::result::Result<Facts, String>);
+
+/// What the doctor finds at one end.
+#[derive(Serialize)]
+struct Examined {
+    host: String,
+    report: Option<DoctorReport>,
+    facts: Option<Facts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown: Option<String>,
 }
 
 /// What both hosts saw, where they were observed.
@@ -190,14 +209,16 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         Err(problem) if args.namespaces.is_empty() => Err(problem.to_string()),
         nodes => Ok(nodes?),
     };
-    let mut observer = HostsObserver::new(&spec, sender.pid(), nodes);
+    let mut observer = HostsObserver::new(&spec, sender.pid(), nodes, args.doctor);
     let outcome = progress::watched(output, length_ms, look, || {
         controller::run(&spec, &mut sender.link, &mut receiver, control.ip(), &mut observer)
     });
     drop(sender);
     let outcome = outcome?;
     let summary = Summary::of(&spec, &outcome);
+    let ends = observer.facts();
     let observed = observer.conclude(&outcome, control.ip());
+    let doctor = examined(ends, &observed, Goal::of(spec.kind));
     let document = TestDocument {
         schema: "pathlab/test/1",
         host: &args.host,
@@ -206,8 +227,10 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         summary,
         observed: observed.as_ref().ok().map(Observed::from),
         no_ledger: observed.as_ref().err().map(String::as_str),
+        doctor,
     };
-    output.result(&document, |document| table(document) + &ledger(&observed))?;
+    output
+        .result(&document, |document| table(document) + &ledger(&observed) + &findings(&document.doctor))?;
     let (end, what) = match spec.kind.is_round_trip() {
         true => (&outcome.sender, "no reply came back"),
         false => (&outcome.receiver, "nothing arrived at the receiver"),
@@ -395,6 +418,44 @@ fn ledger(observed: &std::result::Result<TestRecord, String>) -> String {
     format!("\n{}\n{}\n{}", lines.trim_end(), validity.trim_end(), study::text::differences(test))
 }
 
+/// The rules applied to each end; its peer is the other one, with the interface that the test's frames used there where that is known.
+fn examined(ends: Vec<End>, observed: &std::result::Result<TestRecord, String>, goal: Goal) -> Vec<Examined> {
+    let way = observed.as_ref().map_or(&[][..], |test| &test.path.forward);
+    let used =
+        [way.first().and_then(|hop| hop.egress.as_ref()), way.last().and_then(|hop| hop.ingress.as_ref())];
+    let seen =
+        |((_, facts), used): (&End, Option<&String>)| facts.as_ref().ok().map(|facts| only(facts, used));
+    let seen: Vec<Option<Facts>> = ends.iter().zip(used).map(seen).collect();
+    let of = |(at, (host, facts)): (usize, End)| {
+        let peer = seen.get(1 - at).and_then(Option::as_ref);
+        let report = facts.as_ref().ok().map(|facts| examine(facts, peer, Some(goal)));
+        let (facts, unknown) = facts.map_or_else(|why| (None, Some(why)), |facts| (Some(facts), None));
+        Examined { host, report, facts, unknown }
+    };
+    ends.into_iter().enumerate().map(of).collect()
+}
+
+/// Facts with this interface alone.
+fn only(facts: &Facts, interface: Option<&String>) -> Facts {
+    let mut facts = facts.clone();
+    if let Some(used) = interface {
+        facts.nodes.values_mut().for_each(|node| node.interfaces.retain(|name, _| name == used));
+    }
+    facts
+}
+
+/// What was found at each end, for people.
+fn findings(ends: &[Examined]) -> String {
+    let of = |end: &Examined| {
+        let told = match &end.report {
+            Some(report) => doctor::text::in_short(report),
+            None => format!("nothing is known: {}\n", end.unknown.as_deref().unwrap_or_default()),
+        };
+        format!("\nThe doctor, at {}\n{told}", end.host)
+    };
+    printable(&ends.iter().map(of).collect::<String>())
+}
+
 fn describe(spec: &TestSpec, host: &str) -> String {
     let (size, lasts) = (count(spec.message_size().into()), spec.duration_ms as f64 * 1e6);
     let asked = match spec.rate {
@@ -510,7 +571,7 @@ mod tests {
         };
         let outcome = Outcome { sender, receiver, warm: true, ..Outcome::default() };
         let summary = Summary::of(&spec, &outcome);
-        let (schema, observed, no_ledger) = ("", None, None);
+        let (schema, observed, no_ledger, doctor) = ("", None, None, vec![]);
         let text = table(&TestDocument {
             schema,
             host: "b",
@@ -519,6 +580,7 @@ mod tests {
             summary,
             observed,
             no_ledger,
+            doctor,
         });
         assert!(text.contains("received    9 messages, 1 lost (10.000 %), 2 out of order\n"), "{text}");
         assert!(text.contains("throughput  9.00 datagrams/s, 4.61 kbit/s"), "{text}");

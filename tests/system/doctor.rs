@@ -2,10 +2,13 @@
 //! as those of this one.
 
 use crate::routing::lab;
-use crate::support::{Kept, TestLab, command, finish, installed, run, skip, start, until_it_says};
+use crate::runs::first_line;
+use crate::support::{
+    Kept, PATHLAB, TestLab, command, finish, installed, is_root, run, skip, start, until_it_says,
+};
 use crate::{beside, loud};
 use serde_json::Value;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 const PAIR: &str = "node a b\nlink a:eth0 -- b:eth0\n\
@@ -341,4 +344,71 @@ fn faults_of_cards_are_named_first_from_facts() {
         assert_eq!((&first["id"], &first["status"]), (&rule.into(), &"finding".into()), "{first}");
         assert!(first["command"].as_str().unwrap().contains(command), "{first}");
     }
+}
+
+/// A test between two hosts: each end is examined while the frames flow, beside strangers, and knows the other one. Where the other host does
+/// not tell what it sees, this one is examined alone.
+#[test]
+fn both_ends_of_a_test_between_two_hosts_are_examined() {
+    let _turn = loud();
+    if !is_root() || !installed("ethtool") || !installed("sysctl") {
+        return skip("the doctor at both ends of a test", "needs root, ethtool and sysctl");
+    }
+    let lab = TestLab::up("pair", "ends");
+    lab.must("a", "ethtool -K eth0 tso off gso off");
+    lab.must("b", "sysctl -qw net.ipv4.tcp_window_scaling=0");
+    let mut stranger = command("ip");
+    let others = "import socket,time\no=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\nwhile True:\n  o.sendto(b'x'*64,('10.0.0.1',9)); time.sleep(0.001)";
+    stranger.args(["netns", "exec", &lab.netns("b"), "python3", "-c", others]);
+    let _stranger = Kept::new(start(stranger));
+    let in_node = |node: &str, arguments: &[&str]| {
+        let mut program = command("ip");
+        program.args(["netns", "exec", &lab.netns(node), PATHLAB]).args(arguments);
+        program
+    };
+    let examined = |serve: &[&str], test: &[&str]| -> Vec<Value> {
+        let mut server = in_node("b", &[&["serve", "--json"], serve].concat());
+        server.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut server = Kept::new(server.spawn().unwrap());
+        first_line(server.stdout_pipe().unwrap());
+        let flags = ["test", "tcp-stream", "10.0.0.2", "--doctor", "--json"];
+        let output = finish(start(in_node("a", &[&flags, test].concat())), Duration::from_secs(60));
+        let document: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+        document["doctor"].as_array().unwrap().clone()
+    };
+    let found = |end: &Value| -> Vec<String> {
+        let rules = end["report"]["rules"].as_array().unwrap().iter();
+        let found = rules.filter(|rule| rule["status"] == "finding");
+        found
+            .map(|rule| format!("{} {}", rule["id"].as_str().unwrap(), rule["evidence"].as_str().unwrap()))
+            .collect()
+    };
+
+    let ends = examined(&["--observe"], &["--duration", "1s"]);
+    let names: Vec<&str> = ends.iter().map(|end| end["host"].as_str().unwrap()).collect();
+    assert_eq!(names, ["local", "10.0.0.2"]);
+    let [near, far] = [found(&ends[0]), found(&ends[1])];
+    let told = |end: &[String], rule: &str| end.iter().any(|one| one.starts_with(rule));
+    assert!(told(&near, "OFF-01 tx-tcp-segmentation is off"), "{near:?}");
+    assert!(!told(&far, "OFF-01"), "{far:?}");
+    // Without it at one end neither may scale: the connection shows it at both.
+    assert!([&near, &far].iter().all(|end| told(end, "TCP-04 10.0.0.")), "{near:?} {far:?}");
+    // The frames of the test were in the window: of 0.5 s, in the middle of 1 s.
+    for end in &ends {
+        assert_eq!(end["report"]["seconds"].as_f64().unwrap().round(), 1.0, "{}", end["report"]["seconds"]);
+        let moved = &end["facts"]["nodes"]["host"]["interfaces"]["eth0"];
+        let counter = |name: &str| {
+            let one = &moved[name];
+            one["after"].as_u64().unwrap() - one["before"].as_u64().unwrap()
+        };
+        assert!(counter("stats.tx_packets") + counter("stats.rx_packets") > 10_000, "{moved:#}");
+        let report = end["report"]["rules"].to_string();
+        assert!(!report.contains("no facts of the other end were given"), "{report}");
+    }
+
+    let alone = examined(&[], &["--duration", "300ms"]);
+    assert!(told(&found(&alone[0]), "OFF-01"), "{:#}", alone[0]);
+    let why = alone[1]["unknown"].as_str().unwrap();
+    assert!(why.contains("serve --observe") && alone[1]["report"].is_null(), "{why}");
 }

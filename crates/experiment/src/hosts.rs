@@ -1,17 +1,22 @@
 //! A test to another host, observed on both: the counters of the flow, what the kernels dropped, the ledger between two hosts.
 //!
-//! **What.** [`HostsObserver`] watches this host and asks the other one to watch itself; [`HostsObserver::conclude`] closes the ledger.
+//! **What.** [`HostsObserver`] watches this host and asks the other one to watch itself; [`HostsObserver::conclude`] closes the ledger,
+//! [`HostsObserver::facts`] tells what the doctor judges at both ends.
 //!
 //! **Price.** The other host must be willing (`pathlab serve --observe`), and both must be permitted to count. Where one is not, the test
 //! goes on and the reason is said.
 
+use crate::doctor;
 use linux::observe::next_hop;
 use linux::sys::clock;
+use load::conversation::facts::{FactsWatch, Host};
 use load::conversation::observation::{HostWatch, Nodes, flow};
+use load::protocol::message::FactsWindow;
 use load::protocol::setup::ClockRelation;
 use load::{DataPorts, Outcome};
-use record::{Hop, HostObservation, NodeRole, Path, Problem, Result, TestRecord, TestSpec};
+use record::{Facts, Hop, HostObservation, NodeRole, Path, Result, TestRecord, TestSpec};
 use std::net::IpAddr;
+use std::sync::Arc;
 use study::criteria::Criteria;
 use study::ledger::{Ports, WitnessInput};
 use study::test::{self, Evidence};
@@ -26,23 +31,75 @@ pub struct HostsObserver<'a> {
     spec: &'a TestSpec,
     /// The process that sends.
     sender: u32,
-    nodes: Nodes,
+    host: Arc<Host>,
     watch: Option<HostWatch>,
+    wants_facts: bool,
+    facts: Option<Result<FactsWatch>>,
+    near_facts: Option<std::result::Result<Facts, String>>,
     near: Option<HostObservation>,
     far: Option<HostObservation>,
-    /// Why there is no ledger.
+    /// Why this host is not observed.
     why: Option<String>,
+    /// Why the other one is not.
+    far_why: Option<String>,
 }
 
 impl<'a> HostsObserver<'a> {
     /// Observes these nodes of this host, of which the first one is this process's own; or the reason why none can be. `sender` is the
-    /// process that sends.
-    pub fn new(spec: &'a TestSpec, sender: u32, nodes: std::result::Result<Nodes, String>) -> Self {
+    /// process that sends. Facts are taken where the doctor is to judge them.
+    pub fn new(
+        spec: &'a TestSpec,
+        sender: u32,
+        nodes: std::result::Result<Nodes, String>,
+        wants_facts: bool,
+    ) -> Self {
         let (nodes, why) = match nodes {
             Ok(nodes) => (nodes, None),
             Err(why) => (vec![], Some(why)),
         };
-        HostsObserver { spec, sender, nodes, watch: None, near: None, far: None, why }
+        let host = Arc::new(doctor::host(nodes));
+        HostsObserver {
+            spec,
+            sender,
+            host,
+            watch: None,
+            wants_facts,
+            facts: None,
+            near_facts: None,
+            near: None,
+            far: None,
+            why,
+            far_why: None,
+        }
+    }
+
+    /// What the doctor judges, of this host and of the other one, or why it is not known; one of them where both ends are in one namespace,
+    /// none where it was not asked for.
+    pub fn facts(&self) -> Vec<(String, std::result::Result<Facts, String>)> {
+        if !self.wants_facts {
+            return vec![];
+        }
+        let is_same = |(near, far): (&HostObservation, &HostObservation)| {
+            near.namespace == far.namespace && near.host.boot_id == far.host.boot_id
+        };
+        let unknown = || "the test ended before they were taken".to_owned();
+        let near = self.near_facts.clone().unwrap_or_else(|| Err(unknown()));
+        let mut ends = vec![(self.spec.from.clone(), near)];
+        if !self.near.as_ref().zip(self.far.as_ref()).is_some_and(is_same) {
+            let none = || "its pathlab tells none: use the same version on both hosts".to_owned();
+            let told = |far: &HostObservation| {
+                far.facts.clone().ok_or_else(|| far.no_facts.clone().unwrap_or_else(none))
+            };
+            let untold = || Err(self.far_why.clone().unwrap_or_else(unknown));
+            ends.push((self.spec.to.clone(), self.far.as_ref().map_or_else(untold, told)));
+        }
+        ends
+    }
+
+    /// When: the middle of the test.
+    fn window(&self) -> FactsWindow {
+        let length_ms = load::length_ms(self.spec);
+        FactsWindow { delay_ms: length_ms / 4, window_ms: doctor::window_ms(length_ms) }
     }
 
     /// The record of the test with its ledger, where both hosts were observed; else why there is none.
@@ -50,7 +107,8 @@ impl<'a> HostsObserver<'a> {
     /// # Errors
     /// The sentence why.
     pub fn conclude(self, outcome: &Outcome, address: IpAddr) -> std::result::Result<TestRecord, String> {
-        let (near, far) = match (self.why, self.near, self.far) {
+        let far_why = self.far_why.map(|why| format!("{}: {why}", self.spec.to));
+        let (near, far) = match (self.why.or(far_why), self.near, self.far) {
             (Some(why), ..) => return Err(why),
             (None, Some(near), Some(far)) => (near, far),
             _ => return Err("the test ended before the counters were read".into()),
@@ -128,7 +186,7 @@ fn path(spec: &TestSpec, address: IpAddr) -> Path {
 impl load::Observer for HostsObserver<'_> {
     fn before(&mut self, ports: &DataPorts, stream: u8) -> Result<()> {
         if self.why.is_none() {
-            match HostWatch::start(&self.nodes, &flow(self.spec, ports, stream), &[self.sender]) {
+            match HostWatch::start(&self.host.nodes, &flow(self.spec, ports, stream), &[self.sender]) {
                 Ok(watch) => self.watch = Some(watch),
                 Err(problem) => self.why = Some(problem.what),
             }
@@ -137,13 +195,23 @@ impl load::Observer for HostsObserver<'_> {
     }
 
     fn wants_host(&self) -> bool {
-        self.why.is_none()
+        (self.why.is_none() || self.wants_facts) && self.far_why.is_none()
+    }
+
+    fn wants_facts(&self) -> Option<FactsWindow> {
+        self.wants_facts.then(|| self.window())
+    }
+
+    fn starting(&mut self) {
+        if self.wants_facts {
+            self.facts = Some(FactsWatch::start(&self.host, self.window()));
+        }
     }
 
     fn told(&mut self, seen: Result<HostObservation>) {
         match seen {
             Ok(seen) => self.far = Some(seen),
-            Err(problem) => self.why = Some(sentence(&self.spec.to, &problem)),
+            Err(problem) => self.far_why = Some(problem.to_string()),
         }
     }
 
@@ -162,11 +230,8 @@ impl load::Observer for HostsObserver<'_> {
 
     fn after(&mut self) -> Result<()> {
         self.near = self.watch.take().map(HostWatch::end).transpose()?;
+        let facts = self.facts.take().map(|watch| watch.and_then(FactsWatch::end));
+        self.near_facts = facts.map(|facts| facts.map_err(|problem| problem.to_string()));
         Ok(())
     }
-}
-
-fn sentence(host: &str, problem: &Problem) -> String {
-    let help = if problem.advice.is_empty() { String::new() } else { format!("; {}", problem.advice) };
-    format!("{host}: {}{help}", problem.what)
 }

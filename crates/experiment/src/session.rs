@@ -34,9 +34,6 @@ use study::test::{self, Evidence};
 /// How long the lab is watched without traffic, to know its background.
 const IDLE_WINDOW: Duration = Duration::from_millis(200);
 
-/// Facts are watched for half of a test, but neither shorter nor longer than this, in milliseconds.
-const WINDOW_MS: (u64, u64) = (100, 2_000);
-
 /// The interfaces of nodes in a record at most.
 const MOST_INTERFACES: usize = 256;
 
@@ -212,7 +209,7 @@ impl<'lab> Course<'lab> {
         if !self.extra.facts || test.repetition > 1 {
             return Ok((work(), None));
         }
-        let window = Duration::from_millis((load::length_ms(spec) / 2).clamp(WINDOW_MS.0, WINDOW_MS.1));
+        let window = Duration::from_millis(doctor::window_ms(load::length_ms(spec)));
         let (measured, taken) = doctor::beside::facts(lab, &spec.from, window, work)?;
         let missing = |problem: Problem| {
             // Whoever ended the run knows why.

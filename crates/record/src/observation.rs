@@ -1,7 +1,7 @@
 //! What one host saw around a test: its counters before and after, the flow where it was counted, and the drops that its kernel told.
 
 use crate::ledger::WitnessDrop;
-use crate::{Conditions, FlowObservation, HostFacts, Snapshot, Witness};
+use crate::{Conditions, Facts, FlowObservation, HostFacts, Snapshot, Witness};
 use serde::{Deserialize, Serialize};
 
 /// Everything that one host saw of a test.
@@ -28,4 +28,10 @@ pub struct HostObservation {
     /// The conditions of the host meanwhile; empty from a host whose pathlab does not watch them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Conditions>,
+    /// What the doctor judges, taken while the traffic flowed; none where it was not asked for, or by an older pathlab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Facts>,
+    /// Why they could not be taken, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_facts: Option<String>,
 }

@@ -10,6 +10,8 @@ pub mod beside;
 use linux::observe::known::{FactReading, FactSources};
 use linux::observe::llstat::Llstat;
 use linux::sys::process;
+use load::conversation::facts::Host;
+use load::conversation::observation::Nodes;
 use record::facts::{Fact, Facts, Known};
 use record::llstat::Reading;
 use record::{Problem, Result};
@@ -22,6 +24,31 @@ const MOST_CARDS: usize = 4;
 const TURN: Duration = Duration::from_millis(20);
 /// The distribution of `pathlab llstat` that is a stall.
 const STALL: &str = "interrupt_to_poll_ns";
+
+/// Facts are watched for half of a test, but neither shorter nor longer than this, in milliseconds.
+const WINDOW_MS: (u64, u64) = (100, 2_000);
+
+/// How long facts are watched in a test of that length, in milliseconds.
+pub fn window_ms(length_ms: u64) -> u64 {
+    (length_ms / 2).clamp(WINDOW_MS.0, WINDOW_MS.1)
+}
+
+/// A host that tells what it sees of a test between two hosts, also what the doctor judges.
+pub fn host(nodes: Nodes) -> Host {
+    Host { nodes, facts: of_nodes }
+}
+
+fn of_nodes(nodes: &Nodes, window: Duration) -> Result<Facts> {
+    // Nobody needs a permission to look into the namespace that he is in.
+    let others = nodes.len() > 1;
+    let nodes = others.then(|| nodes.iter().map(kept).collect::<Result<_>>()).transpose()?;
+    take(&FactWish { nodes, interface: None, window }, |_| {})
+}
+
+fn kept((name, space): &(String, OwnedFd)) -> Result<(String, OwnedFd)> {
+    let lost = |error| Problem::host(format!("the namespace of {name} cannot be kept: {error}"));
+    Ok((name.clone(), space.try_clone().map_err(lost)?))
+}
 
 /// What is to be looked at.
 pub struct FactWish {
@@ -64,10 +91,6 @@ pub fn take(wish: &FactWish, mut progress: impl FnMut(Duration)) -> Result<Facts
 fn sources(wish: &FactWish) -> Result<FactSources> {
     let only = wish.interface.as_deref();
     let Some(nodes) = &wish.nodes else { return Ok(FactSources::here(only)) };
-    let kept = |(name, space): &(String, OwnedFd)| {
-        let lost = |error| Problem::host(format!("the namespace of {name} cannot be kept: {error}"));
-        Ok((name.clone(), space.try_clone().map_err(lost)?))
-    };
     Ok(FactSources::open(nodes.iter().map(kept).collect::<Result<_>>()?, only))
 }
 

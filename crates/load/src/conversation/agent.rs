@@ -3,8 +3,9 @@
 //! The agent has one thread for the conversation and one for the traffic of the running test, so a word from the
 //! controller (or its death) is noticed while traffic runs, and nothing but traffic runs in the traffic thread.
 
+use super::facts::{FactsWatch, Host};
 use super::link::{ByteStream, Wire, hello};
-use super::observation::{self, HostWatch, Nodes};
+use super::observation::{self, HostWatch};
 use crate::kind;
 use crate::protocol::agent::{Agent, TestRunner};
 use crate::protocol::message::{Numbered, Observe, Prepared, Request};
@@ -127,8 +128,9 @@ struct Runner {
     test: Option<Test>,
     turns: TestLock,
     /// What may be observed here; none: nothing.
-    nodes: Option<Arc<Nodes>>,
+    host: Option<Arc<Host>>,
     watch: Option<HostWatch>,
+    facts: Option<FactsWatch>,
 }
 
 impl TestRunner for Runner {
@@ -147,19 +149,26 @@ impl TestRunner for Runner {
         end.is_some_and(|end| end.warm_up())
     }
 
-    fn observe(&mut self, Observe { ports, stream }: Observe) -> Result<()> {
+    fn observe(&mut self, Observe { ports, stream, facts }: Observe) -> Result<()> {
         let refused =
             || Problem::host("it does not tell its counters").help("start it with 'pathlab serve --observe'");
-        let nodes = self.nodes.as_ref().ok_or_else(refused)?;
+        let host = self.host.as_ref().ok_or_else(refused)?;
         let test = self.test.as_ref().ok_or_else(|| Problem::input("no test is prepared"))?;
         let flow = observation::flow(&test.setup.spec, &ports, stream);
-        self.watch = Some(HostWatch::start(nodes, &flow, &[std::process::id()])?);
+        self.watch = Some(HostWatch::start(&host.nodes, &flow, &[std::process::id()])?);
+        self.facts = facts.map(|when| FactsWatch::start(host, when)).transpose()?;
         Ok(())
     }
 
     fn observed(&mut self) -> Result<Box<HostObservation>> {
         let watch = self.watch.take().ok_or_else(|| Problem::input("nothing was observed"))?;
-        watch.end().map(Box::new)
+        let mut seen = watch.end()?;
+        match self.facts.take().map(FactsWatch::end) {
+            Some(Ok(facts)) => seen.facts = Some(facts),
+            Some(Err(problem)) => seen.no_facts = Some(problem.to_string()),
+            None => {}
+        }
+        Ok(Box::new(seen))
     }
 
     fn start(&mut self) -> Result<()> {
@@ -171,7 +180,7 @@ impl TestRunner for Runner {
     }
 
     fn close(&mut self) {
-        (self.test, self.watch) = (None, None);
+        (self.test, self.watch, self.facts) = (None, None, None);
         while self.done.1.read(&mut [0; 64]).is_ok_and(|many| many > 0) {}
     }
 }
@@ -199,18 +208,26 @@ pub fn serve(stream: impl ByteStream + 'static, peer: &str) -> Result<()> {
     serve_in_turn(stream, peer, &TestLock::default(), None)
 }
 
-/// As [`serve`], but a test is refused as long as another connection with the same `turns` has one, and the counters of `nodes` are
+/// As [`serve`], but a test is refused as long as another connection with the same `turns` has one, and what this `host` sees is
 /// told to who asks.
 pub fn serve_in_turn(
     stream: impl ByteStream + 'static,
     peer: &str,
     turns: &TestLock,
-    nodes: Option<Arc<Nodes>>,
+    host: Option<Arc<Host>>,
 ) -> Result<()> {
     let cannot = |error: io::Error| Problem::host(format!("cannot serve {peer}: {error}"));
     let done = UnixStream::pair().map_err(cannot)?;
     done.1.set_nonblocking(true).map_err(cannot)?;
-    let runner = Runner { peer: peer.to_owned(), done, test: None, turns: turns.clone(), nodes, watch: None };
+    let runner = Runner {
+        peer: peer.to_owned(),
+        done,
+        test: None,
+        turns: turns.clone(),
+        host,
+        watch: None,
+        facts: None,
+    };
     let machine = Agent::new(hello(), clock::monotonic_ns());
     Conversation { wire: Wire::new(stream), machine, runner, start_id: 0 }.run()
 }

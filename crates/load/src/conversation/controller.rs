@@ -3,7 +3,7 @@
 use super::link::AgentLink;
 use crate::kind::check_spec;
 use crate::protocol::controller::{Action, Controller, Event, Look};
-use crate::protocol::message::{Observe, Reply, Request, name};
+use crate::protocol::message::{FactsWindow, Observe, Reply, Request, name};
 use crate::protocol::setup::{ClockRelation, DataPorts, EndRole, Outcome, Setup};
 use linux::sys::{clock, socket};
 use record::spec::TestSpec;
@@ -32,6 +32,14 @@ pub trait Observer {
     fn wants_host(&self) -> bool {
         false
     }
+
+    /// When the receiver's host is to take what the doctor judges, where it observes and that is wanted.
+    fn wants_facts(&self) -> Option<FactsWindow> {
+        None
+    }
+
+    /// Whoever observes does; the sender is told to start.
+    fn starting(&mut self) {}
 
     /// What the receiver's host saw, or why it tells nothing.
     fn told(&mut self, _seen: Result<HostObservation>) {}
@@ -86,6 +94,9 @@ pub fn run(
                     let looked = look_at(look, &controller, token, observer);
                     let looked =
                         looked.and_then(|()| look_there(look, links[1], &controller, token, observer));
+                    if look == Look::Before && looked.is_ok() {
+                        observer.starting();
+                    }
                     Some(Event::Looked(looked))
                 }
                 Action::Done(outcome) => return Ok(*outcome),
@@ -117,7 +128,10 @@ fn look_there(
 ) -> Result<()> {
     let request = match look {
         _ if !observer.wants_host() => return Ok(()),
-        Look::Before => Request::Observe(Observe { ports: controller.ports().clone(), stream }),
+        Look::Before => {
+            let (ports, facts) = (controller.ports().clone(), observer.wants_facts());
+            Request::Observe(Observe { ports, stream, facts })
+        }
         Look::After => Request::Observed,
         Look::Connecting | Look::Settled => return Ok(()),
     };

@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod controller;
+pub mod facts;
 mod link;
 pub mod observation;
 

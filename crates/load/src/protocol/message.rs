@@ -65,6 +65,18 @@ pub struct Observe {
     pub ports: DataPorts,
     /// The stream of the test's messages.
     pub stream: u8,
+    /// Take what the doctor judges, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<FactsWindow>,
+}
+
+/// When what the doctor judges is to be taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FactsWindow {
+    /// So many milliseconds from now on.
+    pub delay_ms: u64,
+    /// How long counters are watched then, in milliseconds.
+    pub window_ms: u64,
 }
 
 /// What an agent answers.

@@ -7,8 +7,12 @@ use std::fmt::Write as _;
 
 /// What was found while frames of a test flowed; nothing where facts were not wanted.
 pub fn of_test(test: &TestRecord) -> String {
-    let one = |report: DoctorReport| folded(&format!("{}{}\n", suspects(&report), counts(&report)), 2);
-    super::of_test(test).map(one).unwrap_or_default()
+    super::of_test(test).as_ref().map(in_short).unwrap_or_default()
+}
+
+/// The findings and how many rules had none.
+pub fn in_short(report: &DoctorReport) -> String {
+    folded(&format!("{}{}\n", suspects(report), counts(report)), 2)
 }
 
 /// All findings, the worst first.
