@@ -135,7 +135,7 @@ fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
 #[test]
 fn interrupts_that_wait_are_named_first_and_the_cure_is_shown() {
     let _turn = loud();
-    let prove = ["prove", "--doctor", "--plan", "slow.plan", "--pairs", PAIRS, "--json"];
+    let prove = ["prove", "--doctor", "--most", "1", "--plan", "slow.plan", "--pairs", PAIRS, "--json"];
     let steal = Steal::begin();
     let done = carried_out("a proof with network cards", "1", ("slow.plan", SLOW), &prove);
     let Some((_folder, output)) = done else { return };

@@ -201,6 +201,9 @@ fn large_tables_of_tcx_are_what_the_interpreter_finds() {
     large_tables(Hook::Tcx);
 }
 
+/// Rules from which on fewer frames are sent: the interpreter looks at each rule for each.
+const MANY_RULES: usize = 50_000;
+
 /// The pipelines of the benchmark, up to 64,000 rules, with frames that meet them.
 fn large_tables(hook: Hook) {
     let numbers: Vec<u32> = (1..=8).collect();
@@ -213,19 +216,20 @@ fn large_tables(hook: Hook) {
 
 fn large(named: &Named, hook: Hook, numbers: &[u32], interfaces: &[u32]) {
     let workload = named.make(1).unwrap();
+    let frames = if workload.pipeline.len() > MANY_RULES { 100 } else { 300 };
     let begun = std::time::Instant::now();
     let mut rig = Rig::new(workload.pipeline, vec![named.name.to_owned()], hook, numbers, interfaces);
     let loaded = begun.elapsed();
-    for (flow, header) in (0u64..).zip(workload.headers.iter().cycle().take(300)) {
+    for (flow, header) in (0u64..).zip(workload.headers.iter().cycle().take(frames)) {
         let mut bytes = [0; FRAME];
         let port = header.write(flow, &mut bytes);
         rig.frame(&format!("{hook}, {}, flow {flow}", named.name), port as usize - 1, &bytes);
     }
     rig.settle(&format!("{hook}, {}", named.name));
     // Some of Faucet's targets are flooded.
-    assert!(rig.exits < 100, "{hook}, {}: {} of 300 frames exited", named.name, rig.exits);
+    assert!(3 * rig.exits < frames as u64, "{hook}, {}: {} of {frames} frames exited", named.name, rig.exits);
     println!(
-        "{hook} {}: {} instructions, made and loaded in {loaded:?}, {} of 300 exited, {} rules by user space",
+        "{hook} {}: {} instructions, made and loaded in {loaded:?}, {} of {frames} exited, {} rules by user space",
         named.name,
         rig.loaded.program.instructions(),
         rig.exits,
