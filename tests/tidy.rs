@@ -61,6 +61,49 @@ const FOLDER_ARROWS: FolderArrows = &[
         ],
     ),
     (
+        "jit",
+        &[
+            ("frame", &[]),
+            ("hash", &[]),
+            ("ir", &[]),
+            ("pages", &[]),
+            ("tally", &[]),
+            ("key", &["ir"]),
+            ("lower", &["ir", "tally"]),
+            ("path", &["frame", "tally"]),
+            ("verify", &["ir"]),
+            ("eval", &["ir", "path"]),
+            ("needs", &["ir", "key"]),
+            ("pass", &["ir", "key", "lower", "verify"]),
+            ("prune", &["hash", "key", "pages"]),
+            ("record", &["ir", "pages", "path"]),
+            ("context", &["frame", "key", "path", "prune"]),
+            ("table", &["hash", "key", "pages", "prune"]),
+            ("emit", &["context", "hash", "ir", "key", "needs", "pages", "path", "prune", "record", "table"]),
+            ("plan", &["hash", "key", "table"]),
+            ("exec", &["context", "emit", "frame", "key"]),
+            (
+                "program",
+                &["context", "eval", "exec", "frame", "ir", "key", "pages", "path", "table", "tally"],
+            ),
+            (
+                "compile",
+                &[
+                    "emit", "exec", "ir", "key", "lower", "needs", "pass", "path", "plan", "program",
+                    "record", "table", "tally", "verify",
+                ],
+            ),
+            ("explain", &["compile", "emit", "plan", "record", "tally"]),
+            (
+                "kernel",
+                &[
+                    "compile", "hash", "ir", "key", "lower", "needs", "pages", "pass", "plan", "record",
+                    "table", "tally",
+                ],
+            ),
+        ],
+    ),
+    (
         "switch",
         &[
             ("backlog", &[]),

@@ -8,9 +8,12 @@
 //! **Price.** A rule that needs what its table has not (another mask, more outputs, a new action set) costs a table or everything anew;
 //! [`Updated`] says which.
 
+mod update;
+
 use crate::emit::{self, Calls, Code, Search, Source};
 use crate::exec::{self, Machine};
 use crate::ir::{Body, End, Ir, IrRule, IrTable, Op};
+use crate::key;
 use crate::lower;
 use crate::needs::Needs;
 use crate::pass::{self, Pass};
@@ -21,7 +24,6 @@ use crate::record::{Records, rank};
 use crate::table::{Probe, TableData, TableRule};
 use crate::tally::Slots;
 use crate::verify::Broken;
-use crate::{key, update};
 use flow::Pipeline;
 use flow::rule::RulePosition;
 use std::collections::{BTreeMap, BTreeSet};

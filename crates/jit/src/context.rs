@@ -7,10 +7,15 @@
 //!
 //! **Price.** 18 KiB per thread, most of it for outputs that hardly any frame has.
 
+use crate::frame::Outputs;
 use crate::key::{Key, WORDS};
 use crate::path::{Asked, OUTPUTS, Passed};
 use crate::prune::{Candidates, SET};
+use flow::action::Action;
+use std::ops::Range;
 use std::ptr;
+use wire::edit::FrameBuf;
+use wire::offload::Offload;
 
 /// The edits of this frame are made by `wire`: it has headers that code does not know, or a checksum that was left to the hardware.
 pub const CALLS: u64 = 1;
@@ -56,11 +61,44 @@ pub struct Context {
     /// In a search: the probes that are worth a look.
     pub candidates: Candidates,
     /// What only Rust knows.
-    pub aside: *mut crate::exec::Aside,
+    pub aside: *mut Aside,
     /// The tables.
     pub passed_list: [Passed; TABLES],
     /// The outputs.
     pub asked_list: [Asked; OUTPUTS],
+}
+
+/// What Rust needs while code runs.
+#[derive(Debug)]
+pub struct Aside {
+    pub(crate) buffer: FrameBuf,
+    pub(crate) offload: Offload,
+    pub(crate) edits: (*const Action, usize),
+    pub(crate) outputs: *mut Outputs,
+    /// The outputs before this index send that copy.
+    pub(crate) kept: Vec<(usize, usize)>,
+    /// The memory around the frame, and where in it the frame was.
+    pub(crate) room: (*mut u8, usize),
+    pub(crate) came: Range<usize>,
+    pub(crate) restores: bool,
+    /// What the frame began with; all of it once `wire` has made an edit.
+    pub(crate) saved: Vec<u8>,
+}
+
+impl Default for Aside {
+    fn default() -> Aside {
+        Aside {
+            buffer: FrameBuf::new(),
+            offload: Offload::NONE,
+            edits: (ptr::null(), 0),
+            outputs: ptr::null_mut(),
+            kept: vec![],
+            room: (ptr::null_mut(), 0),
+            came: 0..0,
+            restores: false,
+            saved: vec![],
+        }
+    }
 }
 
 impl Context {

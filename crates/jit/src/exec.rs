@@ -12,7 +12,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::context::{CALLS, Context};
+use crate::context::{Aside, CALLS, Context};
 use crate::emit::{Calls, Code};
 use crate::frame::{Frame, Outputs};
 use crate::key;
@@ -20,12 +20,10 @@ use dynasmrt::ExecutableBuffer;
 use dynasmrt::mmap::MutableBuffer;
 use flow::action::Action;
 use flow::edits;
-use std::ops::Range;
+use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{ptr, slice};
-use wire::edit::{FrameBuf, Refused};
+use wire::edit::Refused;
 use wire::headers::Headers;
-use wire::offload::Offload;
 
 /// Bytes of code of all programs together.
 pub const CODE_LIMIT: usize = 64 << 20;
@@ -35,43 +33,10 @@ static CODE_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of a frame's head that are put back on an exit; code itself writes no others.
 const HEAD: usize = 256;
 
-/// What Rust needs while code runs.
-#[derive(Debug)]
-pub struct Aside {
-    buffer: FrameBuf,
-    offload: Offload,
-    edits: (*const Action, usize),
-    outputs: *mut Outputs,
-    /// The outputs before this index send that copy.
-    pub(crate) kept: Vec<(usize, usize)>,
-    /// The memory around the frame, and where in it the frame was.
-    room: (*mut u8, usize),
-    came: Range<usize>,
-    restores: bool,
-    /// What the frame began with; all of it once `wire` has made an edit.
-    saved: Vec<u8>,
-}
-
 // SAFETY: the addresses in both are used only while code runs, which is inside of one call of `Machine::run`, which sets them first.
 unsafe impl Send for Aside {}
 // SAFETY: as above.
 unsafe impl Send for Context {}
-
-impl Default for Aside {
-    fn default() -> Aside {
-        Aside {
-            buffer: FrameBuf::new(),
-            offload: Offload::NONE,
-            edits: (ptr::null(), 0),
-            outputs: ptr::null_mut(),
-            kept: vec![],
-            room: (ptr::null_mut(), 0),
-            came: 0..0,
-            restores: false,
-            saved: vec![],
-        }
-    }
-}
 
 /// Code that can be run.
 #[derive(Debug)]

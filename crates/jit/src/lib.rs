@@ -31,7 +31,6 @@ pub mod prune;
 pub mod record;
 pub mod table;
 pub mod tally;
-mod update;
 pub mod verify;
 
 pub use compile::{Compiler, Refused, Updated};

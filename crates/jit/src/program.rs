@@ -8,9 +8,9 @@
 //!
 //! **Price.** The pipeline knows what frames counted only after [`Tally::credit`].
 
-use crate::context::{CALLS, Context};
+use crate::context::{Aside, CALLS, Context};
 use crate::eval;
-use crate::exec::{Aside, Data, Machine};
+use crate::exec::{Data, Machine};
 use crate::frame::{Frame, Outputs};
 use crate::ir::Ir;
 use crate::key::{METADATA, PHY_PORT, PORTS, TUNNEL};

@@ -9,7 +9,7 @@
 //! **Price.** Passes over the whole pipeline do not see the rule: it may be one that they would have left out, which costs time and no
 //! frame.
 
-use crate::compile::{Compiler, extent, leads_on, table_rule};
+use super::{Compiler, extent, leads_on, table_rule};
 use crate::ir::{Body, End, Ir, IrRule, Op};
 use crate::key;
 use crate::lower;
