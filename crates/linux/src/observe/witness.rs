@@ -33,6 +33,8 @@ use crate::sys::{bpf, netns};
 
 /// Different reasons at different places that fit; a real test has a handful.
 const ENTRIES: u32 = 1024;
+/// How often two counts are read at most, until nothing moved in between.
+const READINGS: usize = 4;
 /// Ports of a flow, and namespaces, that are compared one by one.
 pub(super) const MOST: usize = 256;
 
@@ -114,8 +116,8 @@ pub struct Witness {
     program: OwnedFd,
     /// All events of the host, counted without a program; none where that is not permitted.
     all: Option<EventCount>,
-    /// Events that the program had seen when they began to be counted.
-    seen_alone: u64,
+    /// What both had counted apart when both did.
+    apart: Apart,
     counts: bpf::Map,
     lost: bpf::Map,
     places: Vec<Place>,
@@ -159,10 +161,9 @@ impl Witness {
         let link = bpf::open_raw_tracepoint(c"kfree_skb", program.as_fd())
             .map_err(|error| refused("bpf(BPF_RAW_TRACEPOINT_OPEN)", &error))?;
         let all = EventCount::start("events/skb/kfree_skb").ok();
-        let mut witness =
-            Witness { link: Some(link), program, all, seen_alone: 0, counts, lost, places, layout };
-        witness.seen_alone =
-            witness.own_count(LOST_EVENTS).map_err(|error| refused("bpf(BPF_MAP_LOOKUP_ELEM)", &error))?;
+        let apart = Apart::default();
+        let mut witness = Witness { link: Some(link), program, all, apart, counts, lost, places, layout };
+        witness.apart = witness.apart().map_err(|error| refused("bpf(BPF_MAP_LOOKUP_ELEM)", &error))?;
         Ok(witness)
     }
 
@@ -195,17 +196,30 @@ impl Witness {
         Ok(count)
     }
 
-    /// Events that the program did not count: the least and the most that they may be. All events of the host and those that the program saw are
-    /// read one after the other, while others drop frames.
+    /// Events that the program did not count: the least and the most that they may be.
     fn lost(&self) -> io::Result<(u64, u64)> {
-        let seen_first = self.own_count(LOST_EVENTS)?;
-        let all = self.all.as_ref().map(EventCount::read).transpose()?;
-        let seen_last = self.own_count(LOST_EVENTS)?;
+        let (least, most) = self.apart()?.since(self.apart);
         let not_run = bpf::recursion_misses(self.program.as_fd())?.unwrap_or(0);
         let no_room = self.own_count(LOST_NO_ROOM)?;
         // Not shown contains not run, where all events are known.
-        let not_shown = |seen: u64| no_room + not_run.max(all.map_or(0, |all| all.saturating_sub(seen)));
-        Ok((not_shown(seen_last), not_shown(seen_first.saturating_sub(self.seen_alone))))
+        Ok((no_room + not_run.max(least), no_room + not_run.max(most)))
+    }
+
+    /// By how many all events of the host are ahead of those that the program saw. Both are read one after the other, while others drop
+    /// frames, and whoever reads may be held up in between: of some readings the one counts in which least happened.
+    fn apart(&self) -> io::Result<Apart> {
+        let Some(all) = &self.all else { return Ok(Apart::default()) };
+        let mut closest: Option<Apart> = None;
+        for _ in 0..READINGS {
+            let seen_first = self.own_count(LOST_EVENTS)?;
+            let all = all.read()?;
+            let reading = Apart::of(all, [seen_first, self.own_count(LOST_EVENTS)?]);
+            closest = Some(closest.map_or(reading, |closest| closest.closer(reading)));
+            if reading.is_exact() {
+                break;
+            }
+        }
+        Ok(closest.unwrap_or_default())
     }
 
     /// One of the program's own counts, over all CPUs.
@@ -235,6 +249,36 @@ impl Witness {
         };
         // An entry that was just made and not yet added to has counted nothing.
         (drop.skbs > 0).then_some((u32_at(key, 12)?, drop))
+    }
+}
+
+/// How far one count of events is ahead of another: the least and the most. It is negative while the other has more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Apart {
+    least: i64,
+    most: i64,
+}
+
+impl Apart {
+    /// The other count was read before and after the one.
+    fn of(one: u64, [first, last]: [u64; 2]) -> Apart {
+        let ahead = |other: u64| (one as i64).saturating_sub(other as i64);
+        Apart { least: ahead(last), most: ahead(first) }
+    }
+
+    fn is_exact(self) -> bool {
+        self.least == self.most
+    }
+
+    fn closer(self, other: Apart) -> Apart {
+        let width = |one: Apart| one.most.saturating_sub(one.least);
+        if width(other) < width(self) { other } else { self }
+    }
+
+    /// By how much further it is ahead than it was: the least and the most.
+    fn since(self, before: Apart) -> (u64, u64) {
+        let grown = |now: i64, then: i64| now.saturating_sub(then).max(0) as u64;
+        (grown(self.least, before.most), grown(self.most, before.least))
     }
 }
 
@@ -349,6 +393,22 @@ mod tests {
         assert_eq!((grown.lost, grown.frames("A"), grown.frames("B")), (3, 12, 0));
         assert_eq!(grown.by_reason(), [NamedCount { name: "A".into(), count: 12 }]);
         assert_eq!(before.since(&now), None, "it ran backwards");
+    }
+
+    #[test]
+    fn what_others_dropped_between_two_readings_is_not_taken_for_lost() {
+        // The program saw 50 events alone; then nothing was lost.
+        let begun = Apart::of(0, [50, 50]);
+        assert!(begun.is_exact());
+        assert_eq!(Apart::of(1000, [1050, 1050]).since(begun), (0, 0));
+        // Held up between the readings: 3,000 of others, or seven that the program did not see.
+        let held_up = Apart::of(4007, [1050, 4050]);
+        assert_eq!(held_up.since(begun), (7, 3007));
+        let close = Apart::of(4010, [4052, 4054]);
+        assert_eq!(close.since(begun), (6, 8));
+        assert_eq!((held_up.closer(close), close.closer(held_up)), (close, close));
+        // Held up at the beginning.
+        assert_eq!(Apart::of(900, [900, 900]).since(Apart::of(30, [10, 40])), (0, 10));
     }
 
     #[test]
