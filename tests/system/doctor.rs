@@ -394,9 +394,10 @@ fn both_ends_of_a_test_between_two_hosts_are_examined() {
     assert!(!told(&far, "OFF-01"), "{far:?}");
     // Without it at one end neither may scale: the connection shows it at both.
     assert!([&near, &far].iter().all(|end| told(end, "TCP-04 10.0.0.")), "{near:?} {far:?}");
-    // The frames of the test were in the window: of 0.5 s, in the middle of 1 s.
+    // The frames of the test were in the window: of 0.5 s, in the middle of 1 s, and as much longer as a busy machine was late.
     for end in &ends {
-        assert_eq!(end["report"]["seconds"].as_f64().unwrap().round(), 1.0, "{}", end["report"]["seconds"]);
+        let seconds = end["report"]["seconds"].as_f64().unwrap();
+        assert!((0.5..5.0).contains(&seconds), "{seconds}");
         let moved = &end["facts"]["nodes"]["host"]["interfaces"]["eth0"];
         let counter = |name: &str| {
             let one = &moved[name];

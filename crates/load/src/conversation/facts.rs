@@ -102,9 +102,11 @@ mod tests {
         let watch = FactsWatch::start(&host(), FactsWindow { delay_ms: 0, window_ms: u64::MAX }).unwrap();
         assert_eq!(watch.end().unwrap().seconds, 10.0);
         let watch = FactsWatch::start(&host(), FactsWindow { delay_ms: 60, window_ms: 100 }).unwrap();
-        std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(watch.end().unwrap().seconds, 0.1);
+        while !watch.thread.is_finished() {
+            std::thread::sleep(LOOK);
+        }
         assert!(begun.elapsed() >= Duration::from_millis(60));
+        assert_eq!(watch.end().unwrap().seconds, 0.1);
     }
 
     #[test]
