@@ -17,11 +17,22 @@ fn plan(folder: &Path) -> String {
     plan
 }
 
-/// The layers of a run in the lab.
+/// Requests of 1,466 bytes on the wire, and short responses.
+fn plan_of_requests(folder: &Path) -> String {
+    let plan = folder.join("requests.plan").display().to_string();
+    let test = "test tcp-rr size 1400 response 64 count 301 sender-cpu 1 receiver-cpu 0";
+    std::fs::write(&plan, format!("topology bridge\nrepetitions 1\nduration 5s\n{test}\n")).unwrap();
+    plan
+}
+
+/// The layers of a run of datagrams in the lab.
 fn measure(lab: &TestLab, folder: &Path) -> Value {
+    measure_plan(lab, folder, &plan(folder))
+}
+
+fn measure_plan(lab: &TestLab, folder: &Path, plan: &str) -> Value {
     let records = folder.join("runs").display().to_string();
-    let printed =
-        run_ok(&["run", &plan(folder), "--lab", &lab.name, "--layers=1", "--dir", &records, "--json"]);
+    let printed = run_ok(&["run", plan, "--lab", &lab.name, "--layers=1", "--dir", &records, "--json"]);
     let record: Value = serde_json::from_str(&printed).unwrap();
     record["tests"][0]["layers"].clone()
 }
@@ -45,7 +56,8 @@ fn adds_up(layers: &Value) {
     assert!((sum - number(&split["sum_ns"])).abs() < 1.0, "{split}");
     let apart = (number(&split["measured_ns"]) - sum).abs();
     assert!(apart <= number(&split["error_ns"]), "{apart} ns apart: {split}");
-    assert!(number(&layers["cost_ns"]) > 0.0 && number(&layers["runs"]) > MESSAGES, "its own cost");
+    let messages = number(&split["complete"]) + number(&split["incomplete"]);
+    assert!(number(&layers["cost_ns"]) > 0.0 && number(&layers["runs"]) > messages, "its own cost");
     assert_eq!(layers["lost"], 0);
 }
 
@@ -60,8 +72,12 @@ fn misplaced(layers: &Value, wanted: &str, from: f64, to: f64) -> Option<String>
 
 /// A delay of that much in that part, when all is as planted: other work on the machine delays other parts.
 fn planted(lab: &TestLab, folder: &Path, wanted: &str, from: f64, to: f64) -> Value {
+    planted_in(|| measure(lab, folder), wanted, from, to)
+}
+
+fn planted_in(measure: impl Fn() -> Value, wanted: &str, from: f64, to: f64) -> Value {
     let once = || {
-        let layers = measure(lab, folder);
+        let layers = measure();
         let why = misplaced(&layers, wanted, from, to);
         ((layers, why.clone()), why)
     };
@@ -88,15 +104,17 @@ fn a_delay_is_in_the_part_where_it_was_planted() {
     let lab = TestLab::up("bridge", "layers");
 
     // A queue that delays.
-    if let Err(why) = lab.inside("a", "tc qdisc add dev eth0 root netem delay 5ms limit 10000") {
-        return skip("latency by layer", &why);
+    match lab.inside("a", "tc qdisc add dev eth0 root netem delay 5ms limit 10000") {
+        Err(why) => skip("latency by layer, netem", &why),
+        Ok(_) => {
+            let layers = planted(&lab, folder.path(), "qdisc a:eth0", 4.99, 5.5);
+            assert_eq!(
+                (number(&layers["split"]["complete"]), number(&layers["split"]["incomplete"])),
+                (MESSAGES, 0.0)
+            );
+            lab.must("a", "tc qdisc del dev eth0 root");
+        }
     }
-    let layers = planted(&lab, folder.path(), "qdisc a:eth0", 4.99, 5.5);
-    assert_eq!(
-        (number(&layers["split"]["complete"]), number(&layers["split"]["incomplete"])),
-        (MESSAGES, 0.0)
-    );
-    lab.must("a", "tc qdisc del dev eth0 root");
 
     // A full queue holds a frame for as long as its bytes take: 30,000 B at 20 Mbit/s are 12 ms. What it drops is incomplete.
     lab.must("s", "tc qdisc add dev p2 root tbf rate 20mbit burst 3000 limit 30000");
@@ -105,12 +123,75 @@ fn a_delay_is_in_the_part_where_it_was_planted() {
     let lost = dropped(&lab, "s", "p2") - before;
     let split = &layers["split"];
     assert_eq!(number(&split["complete"]) + number(&split["incomplete"]), MESSAGES);
-    assert!(lost > 20.0 && number(&split["incomplete"]) <= lost, "{lost} dropped: {split}");
+    // Some kernels run no program at events while certain processes have the CPU (docs/counters.md): such frames lack stamps, too.
+    let without = number(&split["incomplete"]);
+    assert!(lost > 20.0 && without >= lost && without <= lost + 0.03 * MESSAGES, "{lost} dropped: {split}");
     lab.must("s", "tc qdisc del dev p2 root");
 
     // Nothing is planted: no part has much. Then the page and the trace.
     let plain = planted(&lab, folder.path(), "qdisc s:p2", 0.0, 0.1);
     shown(folder.path(), &plain);
+}
+
+/// Two ends of another connection: one gives back what comes, the other sends a message and waits for it, for ever.
+const ECHO: &str = "
+import socket
+server = socket.create_server(('', 7007))
+stream = server.accept()[0]
+while (data := stream.recv(4096)): stream.sendall(data)";
+const ASK: &str = "
+import socket, time
+while True:
+    try:
+        stream = socket.create_connection(('10.0.0.2', 7007))
+        break
+    except OSError: time.sleep(0.05)
+while True:
+    stream.sendall(b'x' * 100)
+    stream.recv(4096)
+    time.sleep(0.002)";
+
+/// Requests and responses of a connection, whose messages say nothing of themselves: each has the stamps of its bytes, also beside another connection and where
+/// segments are lost and sent again.
+#[test]
+fn a_delay_of_a_connection_is_in_the_part_where_it_was_planted() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("latency of a connection by layer", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = TestLab::up("bridge", "layers");
+    let plan = plan_of_requests(folder.path());
+    let measure = || measure_plan(&lab, folder.path(), &plan);
+
+    // 1,466 B at 4 Mbit/s are 2.93 ms, and each request waits for the response to the one before. The first message has no stamps.
+    lab.must("s", "tc qdisc add dev p2 root tbf rate 4mbit burst 1600 limit 30000");
+    let layers = planted_in(measure, "qdisc s:p2", 2.3, 2.94);
+    let split = &layers["split"];
+    assert_eq!(number(&split["complete"]) + number(&split["incomplete"]), 300.0);
+    assert!(number(&split["complete"]) > 285.0, "{split}");
+    lab.must("s", "tc qdisc del dev p2 root");
+
+    // Nothing is planted, but somebody else's connection is there.
+    let strangers = [("b", ECHO), ("a", ASK)].map(|(node, program)| {
+        let mut stranger = command("ip");
+        stranger.args(["netns", "exec", &lab.netns(node), "python3", "-c", program]);
+        Kept::new(start(stranger))
+    });
+    let plain = planted_in(measure, "qdisc s:p2", 0.0, 0.1);
+    assert!(number(&plain["split"]["complete"]) > 285.0, "{}", plain["split"]);
+    drop(strangers);
+
+    // Every 20th segment with data is lost: what was sent again is in no part, and no other message suffers.
+    lab.must("b", "nft add table inet t");
+    lab.must("b", "nft add chain inet t i '{ type filter hook input priority 0; }'");
+    lab.must("b", "nft add rule inet t i meta length gt 1000 numgen inc mod 20 == 0 counter drop");
+    let layers = measure();
+    let split = &layers["split"];
+    let without = number(&split["incomplete"]);
+    assert!((10.0..40.0).contains(&without), "{split}");
+    assert_eq!(number(&split["complete"]) + without, 300.0);
+    assert!(parts_ms(&layers).values().all(|ms| *ms < 0.3), "{split}");
 }
 
 /// The page has the section; the events of each row of the trace do not cross.

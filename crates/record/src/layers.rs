@@ -64,7 +64,8 @@ pub struct StampPlace {
 pub struct StampedMessage {
     /// Its number.
     pub sequence: u64,
-    /// When it was to leave, `CLOCK_MONOTONIC` in nanoseconds: what the application measures latency from.
+    /// When it was to leave, `CLOCK_MONOTONIC` in nanoseconds: what the application measures latency from. On a connection, whose messages do not say that, the
+    /// begin of the system call that sent it.
     pub planned_ns: u64,
     /// Each stamp: the number of its place in [`LayerObservation::places`], and nanoseconds since `planned_ns`, in the order of time.
     pub stamps: Vec<(u32, i64)>,

@@ -56,7 +56,9 @@ pub fn conclude(test: &mut TestRecord, evidence: Evidence<'_>) {
         crate::time::of_traffic(time, &test.sender, &test.receiver);
     }
     if let Some(layers) = &mut test.layers {
-        layers.split = crate::layers::split(layers, test.latency_ns.as_ref());
+        // The stamps of a connection begin with the call that sends; what waited before that has its own figure.
+        let from_send = test.sender.latency_from_send.as_ref().filter(|_| spec.kind.is_tcp());
+        layers.split = crate::layers::split(layers, from_send.or(test.latency_ns.as_ref()));
     }
     test.limit = crate::verdict::limit(test);
     let validity = crate::validity::judge(test);

@@ -35,7 +35,8 @@ const SIGMAS: f64 = 3.0;
 pub fn split(seen: &LayerObservation, measured: Option<&Latency>) -> Option<LayerSplit> {
     let ways = ways(seen);
     let (way, messages) = ways.iter().max_by_key(|(way, messages)| (messages.len(), way.len()))?;
-    let parts = (0..way.len()).map(|at| part(seen, way, at, messages)).collect();
+    let first = usize::from(messages.iter().all(|stamps| is_unplanned(stamps)));
+    let parts = (first..way.len()).map(|at| part(seen, way, at, messages)).collect();
     let sums: Vec<f64> = messages.iter().filter_map(|stamps| Some(stamps.last()?.1 as f64)).collect();
     let all: usize = ways.values().map(Vec::len).sum();
     let stamped = seen.messages.len().max(all);
@@ -78,13 +79,27 @@ fn ways(seen: &LayerObservation) -> BTreeMap<Vec<u32>, Vec<Vec<(u32, i64)>>> {
     let mut ways: BTreeMap<Vec<u32>, Vec<Vec<(u32, i64)>>> = BTreeMap::new();
     for message in &seen.messages {
         let stamps = sound(seen, message);
-        // It is not known where one ended that has no stamp of an application behind that of a frame.
-        let ended = stamps.last().and_then(|(place, _)| seen.places.get(*place as usize));
-        if ended.is_some_and(|place| place.point == StampPoint::Returned) {
+        if is_whole(seen, &stamps) {
             ways.entry(stamps.iter().map(|(place, _)| *place).collect()).or_default().push(stamps);
         }
     }
     ways
+}
+
+/// It is not known where one ended that has no stamp of an application behind that of a frame, nor where one began without a plan if its first stamp, from
+/// which its times are then counted, is not that of a call.
+fn is_whole(seen: &LayerObservation, stamps: &[(u32, i64)]) -> bool {
+    let point = |stamp: Option<&(u32, i64)>| {
+        stamp.and_then(|(place, _)| seen.places.get(*place as usize)).map(|place| place.point)
+    };
+    let begun =
+        point(stamps.first()) == Some(StampPoint::Called) || stamps.first().is_some_and(|(_, at)| *at != 0);
+    begun && point(stamps.last()) == Some(StampPoint::Returned)
+}
+
+/// Where no plan is known, times begin with the call: nothing lies in front of that.
+pub(super) fn is_unplanned(stamps: &[(u32, i64)]) -> bool {
+    stamps.first().is_some_and(|(_, at)| *at == 0)
 }
 
 /// The stamps of a message without those that cannot be its own: a socket that could be read is believed if the message was then read at that
@@ -191,7 +206,7 @@ pub fn notes(test: &TestRecord) -> Vec<String> {
     let mut notes: Vec<String> = seen.split.iter().flat_map(|split| sums(split, seen.every)).collect();
     notes.extend(seen.missing.iter().map(|why| format!("Not seen: {why}.")));
     if seen.split.is_none() && seen.missing.is_empty() {
-        notes.push("No message has a stamp of the application that received it.".into());
+        notes.push("No message has stamps from where it began to the application that received it.".into());
     }
     if seen.lost > 0 {
         notes.push(format!("{} found no room.", many(seen.lost, "stamp")));

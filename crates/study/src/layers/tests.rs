@@ -88,6 +88,35 @@ fn parts_have_the_names_of_layers_and_places() {
     );
 }
 
+/// On a connection times begin with the call: no part lies in front of it, in the trace neither, and a message whose call has no stamp is not whole.
+#[test]
+fn without_a_plan_the_parts_begin_with_the_call() {
+    let unplanned = |n| {
+        let mut message = whole(n, 0, 0);
+        message.stamps.iter_mut().for_each(|(_, at)| *at -= 1000);
+        message
+    };
+    let mut messages: Vec<_> = (0..6).map(unplanned).collect();
+    for message in &mut messages[3..] {
+        message.stamps.remove(0);
+        let first = message.stamps[0].1;
+        message.stamps.iter_mut().for_each(|(_, at)| *at -= first);
+    }
+    let seen = observation(messages);
+    let split = split(&seen, None).unwrap();
+    assert_eq!((split.complete, split.incomplete, split.parts.len()), (3, 3, 10));
+    assert_eq!((split.parts[0].layer.as_str(), split.parts[0].p50_ns), ("send", 2000));
+    let sum: f64 = split.parts.iter().map(|part| part.mean_ns).sum();
+    assert_eq!(sum, split.sum_ns);
+    let mut run = sample::run("r");
+    run.tests.truncate(1);
+    run.tests[0].layers = Some(seen);
+    let events = trace::events(&run);
+    let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+    assert_eq!(named("application a"), 0);
+    assert_eq!(named("send a"), 6); // in the row of its message and in that of the layer
+}
+
 #[test]
 fn what_lacks_a_stamp_is_named_by_all_layers_that_it_has() {
     use StampPoint::*;

@@ -9,7 +9,7 @@
 //!
 //! **Price.** Some 100 bytes for each part of a message, twice; at most [`MOST_TRACED`] messages of a test.
 
-use super::{name, sound};
+use super::{is_unplanned, name, sound};
 use crate::findings::title;
 use crate::table::in_plan_order;
 use record::layers::{LayerObservation, StampedMessage};
@@ -173,7 +173,11 @@ impl Rows {
 fn parts(seen: &LayerObservation, message: &StampedMessage) -> Vec<(String, u32, Slice)> {
     let (mut from, mut begin) = (None, message.planned_ns);
     let mut parts = vec![];
-    for (number, ns) in sound(seen, message) {
+    let mut stamps = sound(seen, message);
+    if is_unplanned(&stamps) {
+        from = seen.places.get(stamps.remove(0).0 as usize);
+    }
+    for (number, ns) in stamps {
         let to = &seen.places[number as usize];
         let (layer, place) = name(from, to);
         let node = &from.unwrap_or(to).node;

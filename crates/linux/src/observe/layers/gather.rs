@@ -24,7 +24,7 @@ pub struct Stamp {
     pub place: RawPlace,
     /// The message's number.
     pub sequence: u64,
-    /// When it was to leave.
+    /// When it was to leave; 0: not known.
     pub planned_ns: u64,
     /// When the thread began to send; 0: not known.
     pub called_ns: u64,
@@ -54,6 +54,11 @@ const POINTS: [StampPoint; 7] = [
 ];
 
 impl Stamp {
+    /// What the times of its message are counted from, if it is the first one: the plan, else the call that sends it.
+    fn origin_ns(&self) -> u64 {
+        [self.planned_ns, self.called_ns].into_iter().find(|&ns| ns > 0).unwrap_or(self.at_ns)
+    }
+
     /// Reads a stamp; none if it is cut or no point has its number.
     pub fn decode(bytes: &[u8]) -> Option<Stamp> {
         let long = |at: i16| u64_at(bytes, at as usize);
@@ -100,7 +105,7 @@ impl Gathered {
         }
         let empty = || StampedMessage {
             sequence: stamp.sequence,
-            planned_ns: stamp.planned_ns,
+            planned_ns: stamp.origin_ns(),
             ..StampedMessage::default()
         };
         self.messages.entry(stamp.sequence).or_insert_with(empty);

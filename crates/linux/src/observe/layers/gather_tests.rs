@@ -54,6 +54,21 @@ fn a_call_that_began_before_the_message_was_planned_is_older() {
     assert_eq!(points(gathered), [(StampPoint::Queued, 500)]);
 }
 
+/// A message that says no plan: its times are those since the call that sent it, and of one without a call since its first stamp.
+#[test]
+fn without_a_plan_the_call_is_the_origin() {
+    use StampPoint::*;
+    let unplanned = |sequence, point, at_ns| Stamp { planned_ns: 0, ..stamp(sequence, point, at_ns) };
+    let mut gathered = Gathered::new(1);
+    gathered.take(Stamp { called_ns: 1200, ..unplanned(0, Queued, 1500) });
+    gathered.take(Stamp { called_ns: 1200, ..unplanned(0, Queued, 1900) });
+    assert_eq!(points(gathered), [(Called, 0), (Queued, 300), (Queued, 700)]);
+    let mut gathered = Gathered::new(1);
+    gathered.take(unplanned(0, Queued, 1500));
+    gathered.take(unplanned(0, Started, 1600));
+    assert_eq!(points(gathered), [(Queued, 0), (Started, 100)]);
+}
+
 proptest! {
     /// However many there are: at most the bound, all that the final share chooses, and each with all of its stamps.
     #[test]

@@ -8,7 +8,7 @@ use super::super::btf::Btf;
 use super::super::tracepoints::words;
 
 /// What the programs read: structure, path, bytes.
-const MEMBERS: [(&str, &str, u32); 8] = [
+const MEMBERS: [(&str, &str, u32); 12] = [
     ("sk_buff", "head", 8),
     ("sk_buff", "data", 8),
     ("sk_buff", "network_header", 2),
@@ -17,6 +17,10 @@ const MEMBERS: [(&str, &str, u32); 8] = [
     ("net_device", "ifindex", 4),
     ("net", "ns.inum", 4),
     ("sock", "__sk_common.skc_num", 2),
+    ("sock", "__sk_common.skc_dport", 2),
+    ("tcp_sock", "rcv_nxt", 4),
+    ("tcp_sock", "copied_seq", 4),
+    ("tcp_sock", "bytes_received", 8),
 ];
 
 /// Where the running kernel keeps what the programs read; every number from BTF.
@@ -31,7 +35,7 @@ impl Layout {
     /// # Errors
     /// The name of the first thing that this kernel does not have, or has in another size.
     pub fn find(blob: &[u8]) -> Result<Layout, String> {
-        let btf = Btf::parse(blob, &["sk_buff", "net_device", "net", "sock"])
+        let btf = Btf::parse(blob, &["sk_buff", "net_device", "net", "sock", "tcp_sock"])
             .ok_or("the kernel's BTF cannot be read")?;
         let member = |&(outer, path, size): &(&'static str, &'static str, u32)| {
             Ok(((outer, path), btf.offset(outer, path, size)?))
@@ -67,6 +71,8 @@ pub enum LayerEvent {
     Receive,
     /// A socket can be read.
     Ready,
+    /// A connection has given bytes to the application; asked for where messages are known by their place among these.
+    Consume,
     /// A system call begins.
     SysEnter,
     /// A system call ends.
@@ -75,13 +81,14 @@ pub enum LayerEvent {
 
 impl LayerEvent {
     /// All of them.
-    pub const ALL: [LayerEvent; 8] = [
+    pub const ALL: [LayerEvent; 9] = [
         LayerEvent::Queue,
         LayerEvent::Start,
         LayerEvent::Backlog,
         LayerEvent::Gro,
         LayerEvent::Receive,
         LayerEvent::Ready,
+        LayerEvent::Consume,
         LayerEvent::SysEnter,
         LayerEvent::SysExit,
     ];
@@ -95,12 +102,13 @@ impl LayerEvent {
             LayerEvent::Gro => "napi_gro_receive_entry",
             LayerEvent::Receive => "netif_receive_skb",
             LayerEvent::Ready => "sk_data_ready",
+            LayerEvent::Consume => "tcp_rcv_space_adjust",
             LayerEvent::SysEnter => "sys_enter",
             LayerEvent::SysExit => "sys_exit",
         }
     }
 
-    /// The stamp that it takes.
+    /// The stamp that it takes, or prepares.
     pub fn point(self) -> StampPoint {
         match self {
             LayerEvent::SysEnter => StampPoint::Called,
@@ -109,13 +117,20 @@ impl LayerEvent {
             LayerEvent::Backlog | LayerEvent::Gro => StampPoint::Arrived,
             LayerEvent::Receive => StampPoint::Polled,
             LayerEvent::Ready => StampPoint::Delivered,
-            LayerEvent::SysExit => StampPoint::Returned,
+            LayerEvent::Consume | LayerEvent::SysExit => StampPoint::Returned,
         }
     }
 
     /// Without it there is nothing to split.
     pub fn is_needed(self) -> bool {
-        matches!(self, LayerEvent::Queue | LayerEvent::Receive | LayerEvent::SysEnter | LayerEvent::SysExit)
+        matches!(
+            self,
+            LayerEvent::Queue
+                | LayerEvent::Receive
+                | LayerEvent::Consume
+                | LayerEvent::SysEnter
+                | LayerEvent::SysExit
+        )
     }
 }
 
@@ -123,7 +138,7 @@ words! {
     /// The 64-bit words that a CPU has once.
     Cell {
         /// Runs of the first program; the others' follow, in the order of [`LayerEvent::ALL`].
-        Runs0, Runs1, Runs2, Runs3, Runs4, Runs5, Runs6, Runs7,
+        Runs0, Runs1, Runs2, Runs3, Runs4, Runs5, Runs6, Runs7, Runs8,
         /// Stamps that found no room.
         Lost,
         /// 1 when the frame that the protocols got last on this CPU is a chosen one.

@@ -4,8 +4,8 @@
 //! [`record::LayerObservation`]. **Why events and not `SO_TIMESTAMPING`.** A socket's stamps tell of its own host's queue and driver; events tell of every interface
 //! of every node on the way, of the socket's queue, and need nothing of the application.
 //!
-//! **What it cannot see.** Frames without a buffer (XDP, AF_XDP), messages behind a first one in a buffer (segmentation offload), TCP, whose bytes are
-//! in pages. What was not stamped is missing in its message, and counted by whoever concludes.
+//! **What it cannot see.** Frames without a buffer (XDP, AF_XDP), messages behind a first one in a buffer (segmentation offload, several
+//! requests in one segment). What was not stamped is missing in its message, and counted by whoever concludes.
 //!
 //! **Price.** `docs/layers.md`. Needs `CAP_BPF` and `CAP_PERFMON`. Nothing is pinned: all ends with the process.
 
@@ -29,7 +29,7 @@ use record::{Problem, Result, TestSpec};
 
 use self::gather::{Gathered, RawPlace, Stamp};
 use self::layout::{Cell, LayerEvent, Layout};
-use self::program::{Choice, MapFds, assemble};
+use self::program::{Choice, Exchange, MapFds, Numbering, assemble};
 use super::Actor;
 use super::flow::Flow;
 use super::tracepoints::{refused, rejection};
@@ -42,6 +42,8 @@ use crate::sys::netns;
 const ENOUGH_RUNS: u64 = 20_000;
 /// Threads of the two ends.
 const MOST_THREADS: u32 = 1024;
+/// Requests and responses.
+const DIRECTIONS: u32 = 2;
 /// Nodes whose interfaces are compared one by one.
 const MOST_NODES: usize = 64;
 /// Bytes of the ring: some 30,000 stamps.
@@ -73,8 +75,14 @@ struct Ended {
 /// # Errors
 /// A host problem with what forbids it.
 pub fn check_layers() -> Result<()> {
-    let nowhere =
-        Choice { family: 4, protocol: 17, stream: 0, every: 1, namespaces: vec![1], processes: vec![1] };
+    let nowhere = Choice {
+        family: 4,
+        protocol: 17,
+        numbering: Numbering::InHeader(0),
+        every: 1,
+        namespaces: vec![1],
+        processes: vec![1],
+    };
     Programs::start(&nowhere).map(drop).map_err(|why| {
         Problem::host(format!("the layers of a path cannot be watched: {why}"))
             .at("--layers")
@@ -85,7 +93,9 @@ pub fn check_layers() -> Result<()> {
 /// Why the messages of such a test have no stamps.
 fn unfit(spec: &TestSpec) -> Option<&'static str> {
     match () {
-        () if spec.kind.is_tcp() => Some("the bytes of TCP are in pages, where no event shows them"),
+        () if spec.kind.is_tcp() && !spec.kind.is_round_trip() => {
+            Some("a stream of bytes has no messages whose way could be told")
+        }
         () if spec.kind.is_by_port() => Some("frames that are sent and taken by ports pass no socket"),
         () if spec.gso > 1 || spec.gro => {
             Some("a super-frame has many messages, and its event shows the first")
@@ -95,6 +105,17 @@ fn unfit(spec: &TestSpec) -> Option<&'static str> {
         }
         () => None,
     }
+}
+
+/// Datagrams have a token of the test; of a connection there is the receiver's port.
+fn numbering(spec: &TestSpec, flow: &Flow) -> Option<Numbering> {
+    if !spec.kind.is_tcp() {
+        return flow.stream.map(Numbering::InHeader);
+    }
+    let (request, response) = (spec.size, spec.response_size() as u32);
+    let fits = request > 0 && response > 0;
+    let port = *flow.ports.first().filter(|_| fits)?;
+    Some(Numbering::ByPosition(Exchange { port, request, response }))
 }
 
 impl LayerWatch {
@@ -121,7 +142,7 @@ impl LayerWatch {
         let choice = Choice {
             family: spec.family,
             protocol: flow.number(spec.family).ok_or("no protocol of this IP version")?,
-            stream: flow.stream.ok_or("its messages have no token")?,
+            numbering: numbering(spec, flow).ok_or("its messages cannot be told apart")?,
             every: every.max(1),
             namespaces: namespaces.map_err(|error| format!("a namespace cannot be entered: {error}"))?,
             processes: ends.iter().map(|actor| actor.pid).collect(),
@@ -228,6 +249,7 @@ struct Programs {
     cell: bpf::Map,
     _calls: bpf::Map,
     _takes: bpf::Map,
+    _bases: bpf::Map,
     ring: EventRing,
     /// While it is open the kernel measures the programs.
     measuring: Option<OwnedFd>,
@@ -258,6 +280,7 @@ impl Programs {
             cell: map(bpf::MAP_PERCPU_ARRAY, 4, Cell::COUNT as u32 * 8, 1, "pathlab_cell")?,
             _calls: map(bpf::MAP_HASH, 4, 8, MOST_THREADS, "pathlab_calls")?,
             _takes: map(bpf::MAP_HASH, 4, 8, MOST_THREADS, "pathlab_takes")?,
+            _bases: map(bpf::MAP_HASH, 4, 8, DIRECTIONS, "pathlab_bases")?,
             ring: EventRing::create(RING_BYTES, "pathlab_stamps").map_err(made)?,
             measuring: bpf::measure_programs().ok(),
             missing: vec![],
@@ -275,9 +298,10 @@ impl Programs {
             cell: self.cell.raw_fd(),
             calls: self._calls.raw_fd(),
             takes: self._takes.raw_fd(),
+            bases: self._bases.raw_fd(),
             ring: self.ring.raw_fd(),
         };
-        for event in LayerEvent::ALL {
+        for event in LayerEvent::ALL.into_iter().filter(|event| choice.asks(*event)) {
             match run(event, &layout, choice, &maps) {
                 Ok(one) => self.running.push(one),
                 Err(why) if event.is_needed() => return Err(why),

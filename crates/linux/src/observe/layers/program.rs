@@ -2,11 +2,14 @@
 //!
 //! **What.** One program for each [`LayerEvent`]. Those at events of frames find the header of a test message behind the IP header, compare its
 //! stream, and put a stamp into a ring if its number is a chosen one and the interface is in one of the lab's
-//! namespaces. Those at system calls remember when a thread of the test began to send, and where the one that receives wants its messages; when that call returns, what it
+//! namespaces. Of a connection the number comes from the place of a segment's first byte ([`Numbering::ByPosition`]). Those at system calls remember when a thread of the test began to send, and where the one that receives wants its messages; when that call returns, what it
 //! brought is read there.
 //!
 //! **Why the application's own memory.** No event of a UDP socket has the buffer that it gives to the application: Linux 6.18 copies it without one, and frees it
 //! later and on another CPU.
+//!
+//! **Where the bytes of a connection begin** is told by the connection itself, whenever its application takes some: the next number that it expects less
+//! the bytes that it has got. A segment belongs to a message if it begins with it; the rest of a message that is longer has no stamps.
 //!
 //! **A socket that can be read** has no frame in its event. It follows the frame's own event on the same CPU within the same soft interrupt, so each CPU
 //! marks the chosen frame that the protocols got last, any next frame takes the mark away, and the socket must have the frame's port.
@@ -31,10 +34,33 @@ pub struct MapFds {
     pub cell: i32,
     /// When each thread of the test began to send.
     pub calls: i32,
-    /// Where each thread of the test wants the messages of its system call; 0: it is in none.
+    /// Where each thread of the test wants the messages of its system call, or the number of the one that it took from a connection, plus one; 0: it is
+    /// in none, or took none.
     pub takes: i32,
+    /// Of requests and of responses ([`RESPONSES`]): what to add to the sequence number of a segment to have the place of its first byte among the messages.
+    pub bases: i32,
     /// The ring.
     pub ring: i32,
+}
+
+/// Where the number of a message comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbering {
+    /// Its header, of the test with this token.
+    InHeader(u8),
+    /// The place of its first byte on a connection: all messages of a direction have one size.
+    ByPosition(Exchange),
+}
+
+/// The messages of a connection: requests to a port, and responses from there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exchange {
+    /// The receiver's port.
+    pub port: u16,
+    /// Bytes of a request, at least one.
+    pub request: u32,
+    /// Bytes of a response, at least one.
+    pub response: u32,
 }
 
 /// Which messages are chosen, and where they are looked for.
@@ -44,8 +70,8 @@ pub struct Choice {
     pub family: u8,
     /// The number of the protocol in the IP header.
     pub protocol: u8,
-    /// The token of the test.
-    pub stream: u8,
+    /// Where the numbers of messages come from.
+    pub numbering: Numbering,
     /// One of so many.
     pub every: u32,
     /// Numbers of the lab's namespaces.
@@ -59,20 +85,42 @@ impl Choice {
         if self.family == 6 { 40 } else { 20 }
     }
 
-    /// Bytes from the IP header's begin to the end of the message's header.
+    /// Bytes from the IP header's begin to the end of the message's header, or of that of TCP without options.
     fn bytes(&self) -> u32 {
-        self.ip_bytes() as u32 + TRANSPORT as u32 + wire::message::LENGTH as u32
+        let behind = match self.numbering {
+            Numbering::InHeader(_) => TRANSPORT as u32 + wire::message::LENGTH as u32,
+            Numbering::ByPosition(_) => TCP_HEADER,
+        };
+        self.ip_bytes() as u32 + behind
     }
 
     /// An echo has an identifier in place of ports.
     fn port_offset(&self) -> i16 {
-        if self.protocol == UDP { 2 } else { 4 }
+        if matches!(self.protocol, UDP | TCP) { 2 } else { 4 }
+    }
+
+    /// The system calls that send and receive messages.
+    fn calls(&self) -> [i32; 2] {
+        match self.numbering {
+            Numbering::InHeader(_) => [libc::SYS_sendmmsg as i32, libc::SYS_recvmmsg as i32],
+            Numbering::ByPosition(_) => [libc::SYS_sendto as i32, libc::SYS_recvfrom as i32],
+        }
+    }
+
+    /// Whether there is something to do at such an event.
+    pub fn asks(&self, event: LayerEvent) -> bool {
+        event != LayerEvent::Consume || matches!(self.numbering, Numbering::ByPosition(_))
     }
 }
 
+const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// Bytes of a UDP header, and of that of an echo.
 const TRANSPORT: i16 = 8;
+/// Bytes of a TCP header without options.
+const TCP_HEADER: u32 = 20;
+/// What each direction of a connection begins with, before its messages: a greeting, which is the header of one (`load`, `traffic/tcp.rs`).
+const GREETING: i32 = wire::message::LENGTH as i32;
 
 // Kernel functions by number (include/uapi/linux/bpf.h).
 const MAP_LOOKUP: i32 = 1;
@@ -83,9 +131,6 @@ const RING_OUTPUT: i32 = 130;
 /// `BPF_RB_NO_WAKEUP`: the reader comes by itself.
 const NO_WAKEUP: i32 = 1;
 
-/// The system calls of a test's datagrams.
-const SEND: i32 = libc::SYS_sendmmsg as i32;
-const RECEIVE: i32 = libc::SYS_recvmmsg as i32;
 /// Where `struct pt_regs` has the second argument of a system call: the messages of these.
 const SECOND: u32 = if cfg!(target_arch = "x86_64") { 104 } else { 8 };
 /// Messages of one system call that are looked at.
@@ -94,13 +139,18 @@ pub const MOST_RECEIVED: i32 = 128;
 const MESSAGE_HEADER: i32 = size_of::<libc::mmsghdr>() as i32;
 const PIECES: i32 = std::mem::offset_of!(libc::msghdr, msg_iov) as i32;
 
+/// What the two directions of a connection are called in the map of bases. Not by their ports: that of the sender may be translated on the way.
+const REQUESTS: i32 = 0;
+const RESPONSES: i32 = 1;
+
 // Places on the stack, as distances from the frame pointer.
 const STAMP: i16 = -56;
 const SCRATCH: i16 = -64;
 const KEY: i16 = -72;
 const VALUE: i16 = -80;
-/// The header of the message: aligned, so that its words can be loaded; the IP header lies in front of it.
+/// The header of the message: aligned, so that its words can be loaded; headers of UDP (or that of TCP, which reaches into it) and IP lie in front of it.
 const MESSAGE: i16 = -104;
+const SEGMENT: i16 = MESSAGE - TRANSPORT;
 
 struct Builder<'a> {
     a: Assembler,
@@ -127,6 +177,7 @@ pub fn assemble(
         LayerEvent::Backlog | LayerEvent::Gro => builder.arrive(),
         LayerEvent::Receive => builder.receive(),
         LayerEvent::Ready => builder.ready(),
+        LayerEvent::Consume => builder.consume(),
         LayerEvent::SysEnter => builder.sys_enter(),
         LayerEvent::SysExit => builder.sys_exit(),
     }
@@ -191,8 +242,7 @@ impl Builder<'_> {
 
     /// The mark's words are those of the stamp.
     fn mark(&mut self) {
-        let port = MESSAGE - TRANSPORT + self.choice.port_offset();
-        self.a.load(B2, R1, R10, port);
+        self.a.load(B2, R1, R10, SEGMENT + self.choice.port_offset());
         self.a.from_big_endian(R1, B2);
         self.a.store(B2, R10, STAMP + AT_PORT, R1);
         for word in (0..STAMP_BYTES as i16).step_by(8) {
@@ -221,15 +271,97 @@ impl Builder<'_> {
         self.show();
     }
 
+    /// What an application has of a connection, which the event has: where its bytes begin, and the number of the message that is now whole.
+    fn consume(&mut self) {
+        let Numbering::ByPosition(exchange) = self.choice.numbering else { return };
+        self.only_ours();
+        self.a.load(B8, R8, R6, 0);
+        self.of_socket(exchange);
+        self.member(VALUE, 4, "rcv_nxt");
+        self.a.load(B4, R9, R10, VALUE);
+        self.member(VALUE, 4, "copied_seq");
+        self.a.load(B4, R1, R10, VALUE);
+        // Bytes that are not taken yet, by numbers of 32 bits, which begin anew.
+        self.a.op_reg(Op::Move, R2, R9);
+        self.a.op_reg(Op::Subtract, R2, R1);
+        self.a.op(Op::ShiftLeft, R2, 32);
+        self.a.op(Op::ShiftRight, R2, 32);
+        self.a.store(B8, R10, MESSAGE, R2);
+        self.member(VALUE, 8, "bytes_received");
+        self.a.load(B8, R1, R10, VALUE);
+        self.a.op(Op::Subtract, R1, GREETING);
+        self.a.op_reg(Op::Move, R2, R1);
+        self.a.op_reg(Op::Subtract, R1, R9);
+        self.a.store(B8, R10, VALUE, R1);
+        self.a.load(B8, R1, R10, MESSAGE);
+        self.a.op_reg(Op::Subtract, R2, R1);
+        self.a.op_reg(Op::Move, R9, R2);
+        self.put(self.maps.bases);
+        self.a.op_reg(Op::Move, R2, R9);
+        self.number();
+        // The number that the position has is the next one's. The first message tells where they begin, and has no stamps.
+        self.a.op(Op::Subtract, R2, 1);
+        self.a.jump_if(R2, When::SignedAtMost, 0, self.out);
+        self.choose_number(self.out);
+        self.a.load(B8, R1, R10, STAMP + AT_SEQUENCE);
+        self.a.op(Op::Add, R1, 1);
+        self.a.store(B8, R10, VALUE, R1);
+        self.a.load(B4, R1, R10, STAMP + AT_IDS);
+        self.a.store(B8, R10, KEY, R1);
+        self.put(self.maps.takes);
+    }
+
+    /// Goes on if the socket at `R8` is an end of the test's connection: what it gets is then in the key, and the size of that in the scratch place.
+    fn of_socket(&mut self, exchange: Exchange) {
+        let (receiver, sized) = (self.a.label(), self.a.label());
+        self.a.op_reg(Op::Move, R3, R8);
+        self.read(VALUE, 2, self.layout.at("sock", "__sk_common.skc_num"), self.out);
+        self.a.load(B2, R1, R10, VALUE);
+        self.a.jump_if(R1, When::Equal, exchange.port.into(), receiver);
+        self.a.op_reg(Op::Move, R3, R8);
+        self.read(VALUE, 2, self.layout.at("sock", "__sk_common.skc_dport"), self.out);
+        self.expect(B2, VALUE, u16::from_ne_bytes(exchange.port.to_be_bytes()).into(), self.out);
+        self.direction(RESPONSES, exchange.response);
+        self.a.jump(sized);
+        self.a.place(receiver);
+        self.direction(REQUESTS, exchange.request);
+        self.a.place(sized);
+    }
+
+    fn direction(&mut self, direction: i32, bytes: u32) {
+        self.a.store_imm(B8, R10, KEY, direction);
+        self.a.store_imm(B8, R10, SCRATCH, bytes as i32);
+    }
+
+    /// Copies a member of the connection at `R8` to the stack.
+    fn member(&mut self, to: i16, bytes: u32, path: &'static str) {
+        self.a.op_reg(Op::Move, R3, R8);
+        self.read(to, bytes, self.layout.at("tcp_sock", path), self.out);
+    }
+
+    /// From a place among the bytes, in `R2`, to the number of the message that begins there; goes on if one does.
+    fn number(&mut self) {
+        self.a.jump_if(R2, When::SignedBelow, 0, self.out);
+        self.a.load(B8, R1, R10, SCRATCH);
+        self.a.op_reg(Op::Move, R3, R2);
+        self.a.op_reg(Op::Divide, R3, R1);
+        self.a.op_reg(Op::Multiply, R1, R3);
+        self.a.jump_if_reg(R1, When::NotEqual, R2, self.out);
+        self.a.op_reg(Op::Move, R2, R3);
+    }
+
     fn sys_enter(&mut self) {
         let sends = self.a.label();
+        let [send, receive] = self.choice.calls();
         self.a.load(B8, R8, R6, 8);
-        self.a.jump_if(R8, When::Equal, SEND, sends);
-        self.a.jump_if(R8, When::NotEqual, RECEIVE, self.out);
-        self.only_ours();
-        self.a.load(B8, R3, R6, 0);
-        self.read(VALUE, 8, SECOND, self.out);
-        self.put(self.maps.takes);
+        self.a.jump_if(R8, When::Equal, send, sends);
+        if let Numbering::InHeader(_) = self.choice.numbering {
+            self.a.jump_if(R8, When::NotEqual, receive, self.out);
+            self.only_ours();
+            self.a.load(B8, R3, R6, 0);
+            self.read(VALUE, 8, SECOND, self.out);
+            self.put(self.maps.takes);
+        }
         self.a.jump(self.out);
         self.a.place(sends);
         self.only_ours();
@@ -238,9 +370,8 @@ impl Builder<'_> {
         self.put(self.maps.calls);
     }
 
-    /// `R8` becomes what the call returned, and `R6` where its messages are.
+    /// `R8` becomes what the call returned, and `R6` where its messages are, or what it took.
     fn sys_exit(&mut self) {
-        let (few, again) = (self.a.label(), self.a.label());
         self.only_ours();
         self.a.load(B8, R8, R6, 8);
         self.look_up(self.maps.takes, self.out);
@@ -248,6 +379,19 @@ impl Builder<'_> {
         self.a.jump_if(R6, When::Equal, 0, self.out);
         self.a.store_imm(B8, R0, 0, 0);
         self.note_time();
+        match self.choice.numbering {
+            Numbering::InHeader(stream) => self.received_messages(stream),
+            Numbering::ByPosition(_) => {
+                self.a.op(Op::Subtract, R6, 1);
+                self.a.store(B8, R10, STAMP + AT_SEQUENCE, R6);
+                self.show();
+            }
+        }
+    }
+
+    /// Stamps the messages of a call, whose headers are at `R6` and whose number is in `R8`.
+    fn received_messages(&mut self, stream: u8) {
+        let (few, again) = (self.a.label(), self.a.label());
         // An error is a large number.
         self.a.jump_if(R8, When::Above, 0xffff, self.out);
         self.a.jump_if(R8, When::AtMost, MOST_RECEIVED, few);
@@ -255,14 +399,14 @@ impl Builder<'_> {
         self.a.place(few);
         self.a.place(again);
         self.a.jump_if(R8, When::Equal, 0, self.out);
-        self.received_message();
+        self.received_message(stream);
         self.a.op(Op::Add, R6, MESSAGE_HEADER);
         self.a.op(Op::Subtract, R8, 1);
         self.a.jump(again);
     }
 
     /// Stamps the message that the header at `R6` leads to, if it is a chosen one.
-    fn received_message(&mut self) {
+    fn received_message(&mut self, stream: u8) {
         let next = self.a.label();
         self.a.op_reg(Op::Move, R3, R6);
         self.a.op(Op::Add, R3, PIECES);
@@ -274,7 +418,7 @@ impl Builder<'_> {
         }
         self.a.load(B8, R3, R10, SCRATCH);
         self.read_user(MESSAGE, wire::message::LENGTH as i32, next);
-        self.judge(next);
+        self.judge(stream, next);
         self.show();
         self.a.place(next);
     }
@@ -357,7 +501,7 @@ impl Builder<'_> {
 
     /// Goes on if a chosen message is at `R3`: its number, its planned time and the time are then in the stamp.
     fn choose(&mut self) {
-        let (choice, ip) = (self.choice, MESSAGE - TRANSPORT - self.choice.ip_bytes());
+        let (choice, ip) = (self.choice, SEGMENT - self.choice.ip_bytes());
         self.read(ip, choice.bytes(), 0, self.out);
         let (begin, protocol) = if choice.family == 6 { (0x60, 6) } else { (0x45, 9) };
         self.a.load(B1, R1, R10, ip);
@@ -366,22 +510,64 @@ impl Builder<'_> {
         }
         self.a.jump_if(R1, When::NotEqual, begin, self.out);
         self.expect(B1, ip + protocol, choice.protocol.into(), self.out);
-        self.judge(self.out);
+        match choice.numbering {
+            Numbering::InHeader(stream) => self.judge(stream, self.out),
+            Numbering::ByPosition(exchange) => self.judge_segment(exchange, ip),
+        }
         self.note_time();
     }
 
+    /// Goes on if the segment on the stack is one of the connection and begins with a chosen message: its number is then in the stamp. Where the 32 bits of
+    /// sequence numbers begin anew, the messages that are under way then (one, where each waits for its answer) have no stamps, or those of another number.
+    fn judge_segment(&mut self, exchange: Exchange, ip: i16) {
+        let (request, sized) = (self.a.label(), self.a.label());
+        let port = u16::from_ne_bytes(exchange.port.to_be_bytes()).into();
+        self.a.load(B2, R1, R10, SEGMENT + 2);
+        self.a.jump_if(R1, When::Equal, port, request);
+        self.expect(B2, SEGMENT, port, self.out);
+        self.direction(RESPONSES, exchange.response);
+        self.a.jump(sized);
+        self.a.place(request);
+        self.direction(REQUESTS, exchange.request);
+        self.a.place(sized);
+        // Only what has data: bytes behind the IP header less those of the TCP header, which are the high four bits times four.
+        let (length, own) = if self.choice.family == 6 { (4, 0) } else { (2, 20) };
+        self.a.load(B2, R2, R10, ip + length);
+        self.a.from_big_endian(R2, B2);
+        self.a.op(Op::Subtract, R2, own);
+        self.a.load(B1, R1, R10, SEGMENT + 12);
+        self.a.op(Op::ShiftRight, R1, 4);
+        self.a.op(Op::ShiftLeft, R1, 2);
+        self.a.jump_if_reg(R2, When::SignedAtMost, R1, self.out);
+        self.look_up(self.maps.bases, self.out);
+        self.a.load(B8, R2, R0, 0);
+        self.a.load(B4, R1, R10, SEGMENT + 4);
+        self.a.from_big_endian(R1, B4);
+        self.a.op_reg(Op::Add, R2, R1);
+        self.number();
+        self.a.jump_if(R2, When::Equal, 0, self.out);
+        self.choose_number(self.out);
+    }
+
     /// Goes on if the message on the stack is a chosen one: its number and its planned time are then in the stamp.
-    fn judge(&mut self, no: Label) {
+    fn judge(&mut self, stream: u8, no: Label) {
         self.expect(B2, MESSAGE, u16::from_ne_bytes(MAGIC.to_be_bytes()).into(), no);
-        self.expect(B1, MESSAGE + 2, self.choice.stream.into(), no);
+        self.expect(B1, MESSAGE + 2, stream.into(), no);
         self.a.load(B1, R1, R10, MESSAGE + 3);
         self.a.op(Op::And, R1, Flags::PROBE.bits().into());
         self.a.jump_if(R1, When::NotEqual, 0, no);
-        self.join(&[(B4, 4), (B2, 8)], AT_SEQUENCE);
+        self.join(&[(B4, 4), (B2, 8)]);
+        self.choose_number(no);
+        self.join(&[(B2, 10), (B4, 12), (B2, 16)]);
+        self.a.store(B8, R10, STAMP + AT_PLANNED, R2);
+    }
+
+    /// Goes on if the number in `R2`, which is then in the stamp, is a chosen one.
+    fn choose_number(&mut self, no: Label) {
+        self.a.store(B8, R10, STAMP + AT_SEQUENCE, R2);
         // Only the product's 32 low bits count; the immediate's sign is in those above.
         self.a.op(Op::Multiply, R2, SPREAD as i32);
         self.a.jump_if_u32(R2, When::Above, highest_chosen(self.choice.every.into()), no);
-        self.join(&[(B2, 10), (B4, 12), (B2, 16)], AT_PLANNED);
     }
 
     fn expect(&mut self, width: Width, at: i16, value: i32, no: Label) {
@@ -389,8 +575,8 @@ impl Builder<'_> {
         self.a.jump_if(R1, When::NotEqual, value, no);
     }
 
-    /// Joins big-endian pieces of the message to a number, to `R2` and the stamp.
-    fn join(&mut self, pieces: &[(Width, i16)], to: i16) {
+    /// Joins big-endian pieces of the message to a number, to `R2`.
+    fn join(&mut self, pieces: &[(Width, i16)]) {
         self.a.op(Op::Move, R2, 0);
         for &(width, at) in pieces {
             self.a.load(width, R1, R10, MESSAGE + at);
@@ -398,7 +584,6 @@ impl Builder<'_> {
             self.a.op(Op::ShiftLeft, R2, width.bytes() as i32 * 8);
             self.a.op_reg(Op::Or, R2, R1);
         }
-        self.a.store(B8, R10, STAMP + to, R2);
     }
 
     /// Goes on if the interface is in one of the lab's namespaces; both are then in the stamp.

@@ -14,9 +14,10 @@ use crate::observe::tracepoints::{PROBE_READ_KERNEL, TIME};
 
 const CONTEXT: u64 = 0x1_0000;
 const CELL: u64 = 0x2_0000;
-/// A word for each thread, of each of the two maps.
+/// A word for each thread, of each of two maps, and one for each direction.
 const CALLS: u64 = 0x3_0000;
 const TAKES: u64 = 0x4_0000;
+const BASES: u64 = 0xb_0000;
 const SKB: u64 = 0x5_0000;
 const HEAD: u64 = 0x6_0000;
 const DEVICES: u64 = 0x7_0000;
@@ -28,10 +29,12 @@ const HEADERS: u64 = 0x10_0000;
 const PIECE_LIST: u64 = 0x20_0000;
 const BUFFERS: u64 = 0x30_0000;
 const BUFFER_BYTES: u64 = 128;
-const MAPS: MapFds = MapFds { cell: 3, calls: 4, takes: 5, ring: 6 };
+const MAPS: MapFds = MapFds { cell: 3, calls: 4, takes: 5, ring: 6, bases: 7 };
 const OURS: [u32; 2] = [4_026_532_001, 4_026_532_002];
 const PROCESSES: [u32; 2] = [700, 0x8000_0001];
 const STREAM: u8 = 0x5a;
+/// The messages of the connection.
+const EXCHANGE: Exchange = Exchange { port: 701, request: 3, response: 5 };
 /// Where the IP header is behind the begin of the buffer.
 const NETWORK: u16 = 78;
 
@@ -45,8 +48,12 @@ struct Kernel {
     ring: Vec<Vec<u8>>,
 }
 
-fn word_of(map: i32, thread: u32) -> u64 {
-    (if map == MAPS.calls { CALLS } else { TAKES }) + u64::from(thread) * 8
+fn word_of(map: i32, key: u32) -> u64 {
+    match map {
+        map if map == MAPS.bases => BASES + u64::from(key) * 8,
+        map if map == MAPS.calls => CALLS + u64::from(key) * 8,
+        _ => TAKES + u64::from(key) * 8,
+    }
 }
 
 impl Host for Kernel {
@@ -92,6 +99,18 @@ struct Frame {
     port: u16,
 }
 
+/// A socket of a connection, as the kernel has it.
+#[derive(Debug, Clone, Copy)]
+struct Socket {
+    own: u16,
+    other: u16,
+    /// The number of the first byte that came.
+    first: u32,
+    /// Bytes that came, greeting included, and those of them that the application has.
+    came: u64,
+    taken: u64,
+}
+
 #[derive(Debug, Clone)]
 enum Happens {
     /// An event of a frame, at that device.
@@ -100,6 +119,8 @@ enum Happens {
     Send,
     /// A system call that receives, where its messages are to go, and then what it returned and wrote there.
     Take(Vec<Vec<u8>>, i64),
+    /// A system call that takes bytes from a connection, in one or more pieces: the socket after each.
+    Consume(Vec<Socket>),
     /// One that has nothing to do with messages.
     OtherCall(u64),
 }
@@ -118,17 +139,20 @@ struct Machine {
     kernel: Kernel,
     layout: Layout,
     programs: Vec<Vec<u64>>,
+    /// The system calls that send and receive.
+    calls: [i32; 2],
 }
 
 impl Machine {
     fn new(choice: &Choice) -> Machine {
         let (mut memory, layout) = (Memory::default(), Layout::spread());
-        for at in [CONTEXT, CALLS, TAKES, SKB, SOCK, REGISTERS] {
+        for at in [CONTEXT, CALLS, TAKES, BASES, SKB, SOCK, REGISTERS] {
             memory.insert(at, vec![0; 1024]);
         }
         memory.insert(CELL, vec![0; Cell::COUNT * 8]);
         memory.insert(PIECE_LIST, vec![0; 200 * 16]);
-        let mut machine = Machine { memory, kernel: Kernel::default(), programs: vec![], layout };
+        let mut machine =
+            Machine { memory, kernel: Kernel::default(), programs: vec![], layout, calls: choice.calls() };
         // Two devices in the lab's namespaces, and one in another with the same number.
         for (device, namespace) in [OURS[0], OURS[1], 4_026_531_840].into_iter().enumerate() {
             let (own, net) = (DEVICES + device as u64 * 0x1000, NETS + device as u64 * 0x1000);
@@ -181,7 +205,20 @@ impl Machine {
                 self.member(SOCK, "sock", "__sk_common.skc_num", &port.to_le_bytes());
                 self.run(LayerEvent::Ready, [SOCK, 0]);
             }
-            Happens::Send => self.run(LayerEvent::SysEnter, [REGISTERS, SEND as u64]),
+            Happens::Send => self.run(LayerEvent::SysEnter, [REGISTERS, self.calls[0] as u64]),
+            Happens::Consume(pieces) => {
+                self.run(LayerEvent::SysEnter, [REGISTERS, self.calls[1] as u64]);
+                for socket in pieces {
+                    self.member(SOCK, "sock", "__sk_common.skc_num", &socket.own.to_le_bytes());
+                    self.member(SOCK, "sock", "__sk_common.skc_dport", &socket.other.to_be_bytes());
+                    let number = |bytes: u64| socket.first.wrapping_add(bytes as u32).to_le_bytes();
+                    self.member(SOCK, "tcp_sock", "rcv_nxt", &number(socket.came));
+                    self.member(SOCK, "tcp_sock", "copied_seq", &number(socket.taken));
+                    self.member(SOCK, "tcp_sock", "bytes_received", &socket.came.to_le_bytes());
+                    self.run(LayerEvent::Consume, [SOCK, 0]);
+                }
+                self.run(LayerEvent::SysExit, [REGISTERS, 3]);
+            }
             Happens::OtherCall(number) => {
                 self.run(LayerEvent::SysEnter, [REGISTERS, *number]);
                 self.run(LayerEvent::SysExit, [REGISTERS, 3]);
@@ -193,7 +230,7 @@ impl Machine {
     fn takes(&mut self, messages: &[Vec<u8>], returned: i64) {
         self.memory.insert(HEADERS, vec![0; 200 * MESSAGE_HEADER as usize]);
         self.put(REGISTERS + u64::from(SECOND), &HEADERS.to_le_bytes());
-        self.run(LayerEvent::SysEnter, [REGISTERS, RECEIVE as u64]);
+        self.run(LayerEvent::SysEnter, [REGISTERS, self.calls[1] as u64]);
         for (number, message) in messages.iter().enumerate() {
             let number = number as u64;
             let (piece, buffer) = (PIECE_LIST + number * 16, BUFFERS + number * BUFFER_BYTES);
@@ -217,14 +254,44 @@ struct Plain<'a> {
     runs: u64,
     calls: BTreeMap<u32, u64>,
     takers: Vec<u32>,
+    /// Of requests and of responses: the sequence number that is expected next, and the place of its byte among the messages.
+    expected: BTreeMap<bool, (u32, i64)>,
     mark: Option<(Message, u16, u32)>,
 }
 
 impl Plain<'_> {
     fn message(&self, bytes: &[u8]) -> Option<Message> {
-        let message = Message::read(bytes).filter(|message| message.stream == self.choice.stream)?;
-        (!message.flags.has(Flags::PROBE) && is_chosen(message.sequence, self.choice.every.into()))
-            .then_some(message)
+        let message = Message::read(bytes).filter(|message| message.stream == STREAM)?;
+        (!message.flags.has(Flags::PROBE) && self.is_chosen(message.sequence)).then_some(message)
+    }
+
+    fn is_chosen(&self, number: u64) -> bool {
+        is_chosen(number, self.choice.every.into())
+    }
+
+    /// The number of the message that begins with that byte of a direction, if one does.
+    fn number(&self, is_response: bool, sequence: u32, size: u32) -> Option<u64> {
+        let (expected, place) = self.expected.get(&is_response)?;
+        let place = u64::try_from(place + i64::from(sequence) - i64::from(*expected)).ok()?;
+        (place > 0 && place.is_multiple_of(size.into())).then_some(place / u64::from(size))
+    }
+
+    /// A segment with data that begins with a message.
+    fn in_segment(&self, frame: &[u8], header: usize) -> Option<Message> {
+        let short = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().unwrap()));
+        let segment = frame.get(header..).filter(|segment| segment.len() >= 20)?;
+        let (source, port) = (short(header)?, short(header + 2)?);
+        let (is_response, size) = match EXCHANGE.port {
+            ours if ours == port => (false, EXCHANGE.request),
+            ours if ours == source => (true, EXCHANGE.response),
+            _ => return None,
+        };
+        let behind_ip =
+            if header == 40 { i32::from(short(4)?) } else { i32::from(short(2)?) - header as i32 };
+        let sequence = u32::from_be_bytes(segment[4..8].try_into().unwrap());
+        let number = self.number(is_response, sequence, size).filter(|number| self.is_chosen(*number))?;
+        let has_data = behind_ip > i32::from(segment[12] >> 4) * 4;
+        has_data.then_some(Message { stream: STREAM, flags: Flags::DATA, sequence: number, planned_ns: 0 })
     }
 
     fn in_frame(&self, frame: &[u8]) -> Option<Message> {
@@ -234,7 +301,10 @@ impl Plain<'_> {
         if !fits || *frame.get(protocol)? != self.choice.protocol {
             return None;
         }
-        self.message(frame.get(header + 8..)?)
+        match self.choice.numbering {
+            Numbering::InHeader(_) => self.message(frame.get(header + 8..)?),
+            Numbering::ByPosition(_) => self.in_segment(frame, header),
+        }
     }
 
     /// What a socket gives: of echoes with their header, over IPv4 perhaps with that of IP.
@@ -292,6 +362,7 @@ impl Plain<'_> {
                 self.remember(event, now);
             }
             Happens::OtherCall(_) => self.runs += 2,
+            Happens::Consume(pieces) => self.consumes(now, event, pieces),
             Happens::Take(messages, returned) => self.takes(now, event, messages, *returned),
         }
     }
@@ -310,7 +381,7 @@ impl Plain<'_> {
 
     fn takes(&mut self, now: u64, event: &Event, messages: &[Vec<u8>], returned: i64) {
         self.runs += 2;
-        if !self.is_ours(event) {
+        if !self.is_ours(event) || self.choice.protocol == TCP {
             return;
         }
         if !self.takers.contains(&event.thread) {
@@ -331,6 +402,47 @@ impl Plain<'_> {
                 };
                 self.stamp(event, now, place, message);
             }
+        }
+    }
+}
+
+impl Plain<'_> {
+    /// The call returns with the last message that became whole.
+    fn consumes(&mut self, now: u64, event: &Event, pieces: &[Socket]) {
+        self.runs += 2 + pieces.len() as u64;
+        if !self.is_ours(event) {
+            return;
+        }
+        let mut whole = None;
+        for socket in pieces {
+            let (is_response, size) = match EXCHANGE.port {
+                port if port == socket.own => (false, EXCHANGE.request),
+                port if port == socket.other => (true, EXCHANGE.response),
+                _ => continue,
+            };
+            if event.has_room || self.expected.contains_key(&is_response) {
+                let next = socket.first.wrapping_add(socket.came as u32);
+                self.expected.insert(is_response, (next, socket.came as i64 - 18));
+            } else {
+                self.lost += 1;
+            }
+            // The program has it at hand even where the map had no room.
+            let messages = socket.taken.checked_sub(18).filter(|bytes| bytes.is_multiple_of(size.into()));
+            let number = messages.and_then(|bytes| (bytes / u64::from(size)).checked_sub(1));
+            let is_wanted = |number: &u64| *number > 0 && self.is_chosen(*number);
+            let Some(number) = number.filter(is_wanted) else { continue };
+            if event.has_room || self.takers.contains(&event.thread) {
+                self.takers.push(event.thread);
+                whole = Some(number);
+            } else {
+                self.lost += 1;
+            }
+        }
+        if let Some(sequence) = whole {
+            let place =
+                RawPlace { point: StampPoint::Returned, namespace: 0, interface: 0, process: event.process };
+            let message = Message { stream: STREAM, flags: Flags::DATA, sequence, planned_ns: 0 };
+            self.stamp(event, now, place, message);
         }
     }
 }
@@ -364,6 +476,52 @@ prop_compose! {
     }
 }
 
+/// The number of the first byte that goes to a port: at one port the numbers begin anew soon.
+fn first(port: u16) -> u32 {
+    if port == EXCHANGE.port { 0xffff_ffd8 } else { 1000 }
+}
+
+prop_compose! {
+    /// A segment of the connection, mostly with data.
+    fn segment(choice: Choice)(ports in [700u16..703, 700u16..703], kind in 0u8..12, place in 0u32..60, words in 5u8..9, data in 0usize..3) -> Frame {
+        let header = choice.ip_bytes() as usize;
+        let mut bytes = vec![0; header + usize::from(words) * 4 + data];
+        let (begin, protocol, length) = if choice.family == 6 { (0x60, 6, 4) } else { (0x45, 9, 2) };
+        bytes[0] = if kind == 0 { 0x46 } else { begin };
+        bytes[protocol] = if kind == 1 { 17 } else { TCP };
+        let behind_ip = bytes.len() - if choice.family == 6 { header } else { 0 };
+        bytes[length..length + 2].copy_from_slice(&(behind_ip as u16).to_be_bytes());
+        let segment = &mut bytes[header..];
+        segment[..2].copy_from_slice(&ports[0].to_be_bytes());
+        segment[2..4].copy_from_slice(&ports[1].to_be_bytes());
+        segment[4..8].copy_from_slice(&first(ports[1]).wrapping_add(place).to_be_bytes());
+        segment[12] = words << 4 | 3;
+        // What is cut off cannot be read.
+        bytes.truncate(if kind == 2 { header + 19 } else { header + 100 });
+        Frame { bytes, port: ports[1] }
+    }
+}
+
+prop_compose! {
+    fn socket()(own in 700u16..703, other in 700u16..703, taken in 0u64..60, more in 0u64..20) -> Socket {
+        Socket { own, other, first: first(own), came: taken + more, taken }
+    }
+}
+
+/// What happens at a connection, and what has nothing to do with it.
+fn of_connection(choice: &Choice) -> impl Strategy<Value = Happens> + use<> {
+    use LayerEvent::*;
+    let at = prop::sample::select(vec![Queue, Start, Backlog, Gro, Receive, Receive]);
+    prop_oneof![
+        8 => (at, segment(choice.clone()), 0usize..3).prop_map(|(at, frame, device)| Happens::Frame(at, frame, device)),
+        3 => (700u16..703).prop_map(Happens::Ready),
+        2 => Just(Happens::Send),
+        5 => prop::collection::vec(socket(), 1..4).prop_map(Happens::Consume),
+        1 => Just(Happens::Take(vec![whole(4); 3], 3)),
+        1 => (0u64..5).prop_map(Happens::OtherCall),
+    ]
+}
+
 /// What a socket gives of such a message.
 fn buffer(choice: &Choice) -> impl Strategy<Value = Vec<u8>> + use<> {
     let echo = choice.protocol != 17;
@@ -377,18 +535,25 @@ fn buffer(choice: &Choice) -> impl Strategy<Value = Vec<u8>> + use<> {
     })
 }
 
-fn events(choice: Choice) -> impl Strategy<Value = (Choice, Vec<Event>)> {
+fn of_datagrams(choice: &Choice) -> impl Strategy<Value = Happens> + use<> {
     use LayerEvent::*;
     let at = prop::sample::select(vec![Queue, Start, Backlog, Gro, Receive, Receive]);
     let returned = prop_oneof![8 => 0i64..6, 1 => 120i64..160, 1 => -110i64..0];
-    let what = prop_oneof![
+    prop_oneof![
         6 => (at, frame(choice.clone()), 0usize..3).prop_map(|(at, frame, device)| Happens::Frame(at, frame, device)),
         3 => (700u16..703).prop_map(Happens::Ready),
         2 => Just(Happens::Send),
-        3 => (prop::collection::vec(buffer(&choice), 5), returned).prop_map(|(buffers, returned)| Happens::Take(buffers, returned)),
+        3 => (prop::collection::vec(buffer(choice), 5), returned).prop_map(|(buffers, returned)| Happens::Take(buffers, returned)),
         1 => Just(Happens::Take(vec![whole(4); 160], 150)),
         1 => (0u64..5).prop_map(Happens::OtherCall),
-    ];
+    ]
+}
+
+fn events(choice: Choice) -> impl Strategy<Value = (Choice, Vec<Event>)> {
+    let what = match choice.numbering {
+        Numbering::InHeader(_) => of_datagrams(&choice).boxed(),
+        Numbering::ByPosition(_) => of_connection(&choice).boxed(),
+    };
     let process = prop::sample::select(vec![700, 0x8000_0001, 701]);
     let event = (what, process, 1u32..4, prop::bool::weighted(0.9))
         .prop_map(|(what, process, thread, has_room)| Event { what, process, thread, has_room });
@@ -403,11 +568,15 @@ fn whole(sequence: u64) -> Vec<u8> {
 }
 
 fn choice() -> impl Strategy<Value = Choice> {
-    (prop::sample::select(vec![(4, 17), (6, 17), (4, 1), (6, 58)]), 1u32..5).prop_map(
+    (prop::sample::select(vec![(4, 17), (6, 17), (4, 1), (6, 58), (4, 6), (6, 6)]), 1u32..5).prop_map(
         |((family, protocol), every)| Choice {
             family,
             protocol,
-            stream: STREAM,
+            numbering: if protocol == TCP {
+                Numbering::ByPosition(EXCHANGE)
+            } else {
+                Numbering::InHeader(STREAM)
+            },
             every,
             namespaces: OURS.to_vec(),
             processes: PROCESSES.to_vec(),
@@ -416,11 +585,11 @@ fn choice() -> impl Strategy<Value = Choice> {
 }
 
 proptest! {
-    /// Any frames, sockets and system calls, of anybody: the stamps are those of the plain description, and what found no room is counted.
+    /// Any frames, segments, sockets and system calls, of anybody: the stamps are those of the plain description, and what found no room is counted.
     #[test]
     fn stamps_are_those_of_the_plain_description((choice, events) in choice().prop_flat_map(events)) {
         let mut machine = Machine::new(&choice);
-        let mut plain = Plain { choice: &choice, stamps: vec![], lost: 0, runs: 0, calls: BTreeMap::new(), takers: vec![], mark: None };
+        let mut plain = Plain { choice: &choice, stamps: vec![], lost: 0, runs: 0, calls: BTreeMap::new(), takers: vec![], expected: BTreeMap::new(), mark: None };
         for (number, event) in events.iter().enumerate() {
             let now = 1_000_000 + number as u64 * 1000;
             machine.happens(now, event);
@@ -429,7 +598,7 @@ proptest! {
             prop_assert_eq!(&stamps, &plain.stamps, "after event {}: {:?}", number, event);
         }
         prop_assert_eq!(machine.cell(Cell::Lost), plain.lost);
-        let runs: u64 = (0..8).map(|number| machine.memory.read(CELL + number * 8, 8).unwrap()).sum();
+        let runs: u64 = (0..LayerEvent::ALL.len() as u64).map(|number| machine.memory.read(CELL + number * 8, 8).unwrap()).sum();
         prop_assert_eq!(runs, plain.runs);
     }
 }
