@@ -4,6 +4,8 @@ mod support;
 
 #[path = "system/bench.rs"]
 mod bench;
+#[path = "system/between.rs"]
+mod between;
 #[path = "system/capture.rs"]
 mod capture;
 #[path = "system/case.rs"]

@@ -3,10 +3,11 @@
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
-use experiment::change;
+use experiment::change::{self, Settings};
 use experiment::plan::{self, Plan};
 use experiment::session::{Closed, Course};
 use experiment::side::{self, Described};
+use experiment::testbed::UnderTest;
 use experiment::trial::{self, Arm, TrialEnd, TrialSetup};
 use linux::lab::{Lab, Lifetime};
 use record::trial::TrialRecord;
@@ -84,9 +85,9 @@ pub fn run(args: CompareArgs, output: &Output) -> Result<()> {
     linux::lab::enter_user_namespace()?;
     experiment::interruptible()?;
     let labs = build(&sides)?;
-    let settings = [0, 1].map(|side| (&labs[side], &sides[side].plan.settings[..]));
+    let settings: [Settings<'_>; 2] = [0, 1].map(|side| (&labs[side] as _, &sides[side].plan.settings[..]));
     let ended = change::during(&settings, || {
-        args.trial.measure(&sides, [&labs[0], &labs[1]], &mut |_| Ok(()), output)
+        args.trial.measure(&sides, [&labs[0], &labs[1]].map(UnderTest::Lab), &mut |_| Ok(()), output)
     });
     labs.into_iter().for_each(|lab| experiment::down(lab, output));
     let worse = tell(ended?, output)?;
@@ -154,26 +155,26 @@ impl TrialArgs {
         TrialSetup { rule, figure: self.figure, seed: self.chosen_seed(), enter }
     }
 
-    /// Measures two sides, each in its lab.
+    /// Measures two sides, each in its lab or between its hosts.
     pub fn measure(
         &self,
         sides: &[Described; 2],
-        labs: [&Lab; 2],
+        targets: [UnderTest<'_>; 2],
         enter: &mut dyn FnMut(trial::TrialSide) -> Result<()>,
         output: &Output,
     ) -> Result<TrialEnd> {
         let setup = self.setup(enter);
-        let arm = |side: &Described, lab| -> Result<Arm<'_>> {
-            let course = self.course(side, lab, setup.seed)?;
+        let arm = |side: &Described, target| -> Result<Arm<'_>> {
+            let course = self.course(side, target, setup.seed)?;
             Ok(Arm { title: side.title.clone(), course, plan: side.plan.clone() })
         };
-        let arms = [arm(&sides[0], labs[0])?, arm(&sides[1], labs[1])?];
+        let arms = [arm(&sides[0], targets[0])?, arm(&sides[1], targets[1])?];
         trial::carry_out(arms, setup, &Screen::new(output))
     }
 
-    /// Begins the record of a side in a lab.
-    pub fn course<'lab>(&self, side: &Described, lab: &'lab Lab, seed: u64) -> Result<Course<'lab>> {
-        Course::begin(lab, &side.plan, &self.about(side, seed), None, &self.dir)
+    /// Begins the record of a side.
+    pub fn course<'a>(&self, side: &Described, target: UnderTest<'a>, seed: u64) -> Result<Course<'a>> {
+        Course::on(target.testbed(&side.plan)?, &side.plan, &self.about(side, seed), None, &self.dir)
     }
 
     /// What the record of a side says of it.

@@ -4,10 +4,12 @@ use super::compare::{TrialArgs, told_in_part};
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
-use experiment::change::{self, Changed, LabChange, keep};
+use experiment::change::{self, Changed, LabChange, Tunable, keep};
+use experiment::hosts::HostPair;
 use experiment::prove::suspects::Bounds;
 use experiment::prove::{ChangedArm, suspects};
 use experiment::side::Described;
+use experiment::testbed::UnderTest;
 use linux::journal::Journals;
 use linux::lab::{Lab, Lifetime};
 use record::knob::KnobChange;
@@ -28,6 +30,10 @@ pub struct ProveArgs {
     /// Of what the doctor advises and can be done, try only the first N, those with the largest estimated loss.
     #[arg(long, value_name = "N", requires = "doctor", value_parser = clap::value_parser!(u16).range(1..))]
     most: Option<u16>,
+    /// Measure between this host and that one, where 'pathlab serve --observe' runs, and change this host's knobs: the first node of the plan's path (a) is
+    /// this host, the second (b) the other one.
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "lab")]
+    to: Option<String>,
     #[command(flatten)]
     proof: ProofArgs,
 }
@@ -54,8 +60,10 @@ pub struct Proving<'a> {
     pub args: &'a ProofArgs,
     /// Where undos are kept.
     pub journals: &'a Journals,
-    /// Whose knobs are changed.
-    pub lab: &'a Lab,
+    /// What is measured, and whose knobs are changed.
+    pub target: UnderTest<'a>,
+    /// It is there before and after the command: what was shown to be better can stay.
+    pub outlives: bool,
     /// What is measured.
     pub side: Described,
     /// Where it is told.
@@ -67,7 +75,11 @@ pub fn run(args: ProveArgs, output: &Output) -> Result<()> {
     let changes: Vec<LabChange> =
         args.changes.iter().map(|text| LabChange::parse(text)).collect::<Result<_>>()?;
     let side = args.proof.trial.side_of_plan()?;
-    let (record, stopped) = args.proof.in_lab(side, output, |proving| prove(&args, proving, &changes))?;
+    let work = |proving: &Proving<'_>| prove(&args, proving, &changes);
+    let (record, stopped) = match &args.to {
+        Some(host) => args.proof.between(host, side, output, work)?,
+        None => args.proof.in_lab(side, output, work)?,
+    };
     output.result(&record, study::trial::text::proofs)?;
     stopped.map_or(Ok(()), Err)?;
     shown(&record)
@@ -83,14 +95,40 @@ impl ProofArgs {
     ) -> Result<T> {
         let lab = self.claim(&side)?;
         let settings = side.plan.settings.clone();
+        let outlives = self.lab.is_some();
         let done = change::during(&[(&lab, &settings)], || {
             let journals = linux::undo::journals()?;
-            work(&Proving { args: self, journals: &journals, lab: &lab, side, output })
+            work(&Proving {
+                args: self,
+                journals: &journals,
+                target: UnderTest::Lab(&lab),
+                outlives,
+                side,
+                output,
+            })
         });
         if self.lab.is_none() {
             experiment::down(lab, output);
         }
         done
+    }
+
+    /// Does something between this host and that one.
+    fn between<T>(
+        &self,
+        host: &str,
+        side: Described,
+        output: &Output,
+        work: impl FnOnce(&Proving<'_>) -> Result<T>,
+    ) -> Result<T> {
+        experiment::interruptible()?;
+        let pair = HostPair::of(host, &side.plan.tests[0].spec);
+        let settings = side.plan.settings.clone();
+        change::during(&[(&pair, &settings)], || {
+            let journals = linux::undo::journals()?;
+            let target = UnderTest::Hosts(&pair);
+            work(&Proving { args: self, journals: &journals, target, outlives: true, side, output })
+        })
     }
 
     fn claim(&self, side: &Described) -> Result<Lab> {
@@ -122,7 +160,8 @@ fn prove(
     changes: &[LabChange],
 ) -> Result<(ProofRecord, Option<Problem>)> {
     let name = args.proof.lab.clone().unwrap_or_default();
-    let mut record = ProofRecord { schema: PROOF_SCHEMA.into(), lab: name, ..ProofRecord::default() };
+    let to = args.to.clone().unwrap_or_default();
+    let mut record = ProofRecord { schema: PROOF_SCHEMA.into(), lab: name, to, ..ProofRecord::default() };
     if args.doctor {
         let most = args.most.map_or(usize::MAX, usize::from);
         record.suspects = proving.suspects(Bounds { may_flap: args.proof.allow_link_flap, most })?;
@@ -149,48 +188,48 @@ fn prove(
     Ok((record, stopped))
 }
 
-impl Proving<'_> {
+impl<'a> Proving<'a> {
     /// What the doctor would turn, looked at while the tests run once.
     fn suspects(&self, bounds: Bounds) -> Result<Vec<Suspect>> {
         let mut side = self.titled("asking the doctor");
         side.plan = suspects::plan(&side.plan);
-        let mut course = self.args.trial.course(&side, self.lab, 0)?;
+        let mut course = self.args.trial.course(&side, self.target, 0)?;
         let screen = Screen::new(self.output);
-        let found = suspects::find(self.lab, &side.plan, &mut course, bounds, &screen);
+        let found = suspects::find(self.tunable(), &side.plan, &mut course, bounds, &screen);
         let closed = course.close(found.as_ref().err());
         closed.kept?;
         self.output.note(&format!("record: {}", closed.run.id));
         found
     }
 
-    /// Makes what was shown to be better stay in a lab that is up, unless nothing is to stay.
+    fn tunable(&self) -> &'a dyn Tunable {
+        self.target.tunable()
+    }
+
+    /// Makes what was shown to be better stay in a lab that is up or on this host, unless nothing is to stay.
     pub fn keep(&self, better: &[LabChange]) -> Result<Vec<KnobChange>> {
-        match self.args.lab.is_some() && !self.args.no_keep {
-            true => keep(self.journals, self.lab, better, self.args.allow_link_flap),
+        match self.outlives && !self.args.no_keep {
+            true => keep(self.journals, self.tunable(), better, self.args.allow_link_flap),
             false => Ok(vec![]),
         }
     }
 
     fn make(&self, changes: &[LabChange]) -> Result<Changed> {
-        Changed::make(self.journals, self.lab, changes, self.args.allow_link_flap)
+        Changed::make(self.journals, self.tunable(), changes, self.args.allow_link_flap)
     }
 
     /// One trial: A with what is `in_place`, B with the changes on top; what stopped it so that no other can follow. One whose pairs could
     /// not be used has no verdict, which is told.
     pub fn proof(&self, in_place: &[LabChange], changes: &[LabChange]) -> Result<(Proof, Option<Problem>)> {
         // Refused before anything is measured.
-        self.make(changes)?.put_back(self.lab)?;
+        self.make(changes)?.put_back(self.tunable())?;
         let base = self.make(in_place)?;
-        let mut arm = ChangedArm::new(self.journals, self.lab, changes, self.args.allow_link_flap);
+        let mut arm = ChangedArm::new(self.journals, self.tunable(), changes, self.args.allow_link_flap);
         let change = changes.iter().map(|change| change.text.as_str()).collect::<Vec<_>>().join(" ");
         let sides = [self.titled("as it is"), self.titled(&change)];
-        let ended = self.args.trial.measure(
-            &sides,
-            [self.lab, self.lab],
-            &mut |side| arm.enter(side),
-            self.output,
-        )?;
-        base.put_back(self.lab)?;
+        let ended =
+            self.args.trial.measure(&sides, [self.target; 2], &mut |side| arm.enter(side), self.output)?;
+        base.put_back(self.tunable())?;
         let unusable = ended.unusable;
         let (trial, mut stopped) = told_in_part(ended, self.output)?;
         if let Some(problem) = stopped.take_if(|_| unusable) {

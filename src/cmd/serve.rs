@@ -4,6 +4,7 @@
 
 use crate::output::{Notices, Output, object};
 use clap::Args;
+use experiment::hosts::remote::PORT;
 use linux::sys::process;
 use linux::sys::socket::{self, Direction};
 use load::conversation::agent::{self, TestLock};
@@ -12,9 +13,6 @@ use record::{Problem, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The port of the control connection.
-pub const PORT: u16 = 5300;
 
 /// Control connections at the same time.
 const MOST: usize = 64;

@@ -4,32 +4,28 @@
 //! is printed is what the receiver saw, next to what the sender planned and did.
 
 use super::timing::{ns, punctuality};
-use crate::cmd::serve::PORT;
 use crate::output::{Output, when_any};
 use crate::progress;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use experiment::hosts::HostsObserver;
+use experiment::hosts::{Examined, HostsObserver, examined, remote};
+use load::Outcome;
 use load::conversation::controller;
 use load::send::pace;
-use load::{AgentLink, Outcome};
 use record::kind::{KINDS, Shape, TrafficKind};
 use record::ledger::WitnessDrop;
 use record::traffic::EndReport;
 use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
 use record::{
-    Delta, Facts, Finding, FlowObservation, HostFacts, Latency, Ledger, Path, Problem, Rate, Result,
-    TestRecord, TestSpec, Validity,
+    Delta, Finding, FlowObservation, HostFacts, Latency, Ledger, Path, Problem, Rate, Result, TestRecord,
+    TestSpec, Validity,
 };
 use serde::Serialize;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
-use study::doctor::{self, DoctorReport, Goal, examine};
+use study::doctor::{self, Goal};
 use study::table::facts;
 use study::text::printable;
-
-/// How long a control connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a test without a count sends by default.
 const DURATION_MS: u64 = 5_000;
@@ -138,19 +134,6 @@ struct TestDocument<'a> {
     doctor: Vec<Examined>,
 }
 
-/// An end of a test by its name, and what the doctor judges there, or why it is not known.
-type End = (String, std::result::Result<Facts, String>);
-
-/// What the doctor finds at one end.
-#[derive(Serialize)]
-struct Examined {
-    host: String,
-    report: Option<DoctorReport>,
-    facts: Option<Facts>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unknown: Option<String>,
-}
-
 /// What both hosts saw, where they were observed.
 #[derive(Serialize)]
 struct Observed<'a> {
@@ -190,10 +173,11 @@ struct Summary {
 
 /// Connects, runs the test, prints the result.
 pub fn run(args: TestArgs, output: &Output) -> Result<()> {
-    let control = resolve(&args)?;
+    let family = args.ipv6.then_some(6).or(args.ipv4.then_some(4));
+    let control = remote::resolve(&args.host, family)?;
     let spec = spec_of(&args, control.ip());
     load::check_spec(&spec)?;
-    let mut receiver = connect(control, &args.host)?;
+    let mut receiver = remote::connect(control, &args.host)?;
     let mut sender = experiment::measure::start_here()?;
     let (begun, length_ms) = (Instant::now(), load::length_ms(&spec));
     let interface = linux::observe::next_hop::interface_to(control.ip()).ok().filter(|_| output.progress);
@@ -218,7 +202,7 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
     let summary = Summary::of(&spec, &outcome);
     let ends = observer.facts();
     let observed = observer.conclude(&outcome, control.ip());
-    let doctor = examined(ends, &observed, Goal::of(spec.kind));
+    let doctor = examined(ends, observed.as_ref().ok(), Goal::of(spec.kind));
     let document = TestDocument {
         schema: "pathlab/test/1",
         host: &args.host,
@@ -299,47 +283,6 @@ fn size_help() -> String {
     format!("Payload of one message in bytes [default: {usual}{}]", unusual.collect::<String>())
 }
 
-/// Splits HOST[:PORT]; an IPv6 address with a port has brackets.
-fn split_host(text: &str) -> Result<(&str, u16)> {
-    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    let (host, port) = match bracketed.or_else(|| text.rsplit_once(':')) {
-        None => return Ok((text, PORT)),
-        Some(_) if text.parse::<IpAddr>().is_ok() => return Ok((text, PORT)),
-        Some((host, "")) if bracketed.is_some() => return Ok((host, PORT)),
-        Some((host, rest)) if bracketed.is_some() => (host, rest.strip_prefix(':').unwrap_or(rest)),
-        Some(split) => split,
-    };
-    let port = port.parse().map_err(|_| {
-        Problem::input(format!("'{port}' in '{text}' is not a port"))
-            .help("write HOST, HOST:PORT or [IPV6]:PORT")
-    })?;
-    Ok((host, port))
-}
-
-fn resolve(args: &TestArgs) -> Result<SocketAddr> {
-    let (host, port) = split_host(&args.host)?;
-    let fits = |address: &SocketAddr| (!args.ipv6 || address.is_ipv6()) && (!args.ipv4 || address.is_ipv4());
-    let addresses = (host, port).to_socket_addrs().map_err(|error| {
-        Problem::input(format!("cannot find the host '{host}': {error}")).help("check the name")
-    })?;
-    let family = match (args.ipv6, args.ipv4) {
-        (true, _) => " with IPv6",
-        (_, true) => " with IPv4",
-        _ => "",
-    };
-    let none = || Problem::input(format!("the host '{host}' has no address{family}"));
-    addresses.into_iter().find(fits).ok_or_else(none)
-}
-
-fn connect(address: SocketAddr, host: &str) -> Result<AgentLink> {
-    let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(|error| {
-        Problem::host(format!("cannot reach {address}: {error}"))
-            .help(format!("start 'pathlab serve' on {} and let its port through", address.ip()))
-    })?;
-    let _ = stream.set_nodelay(true);
-    AgentLink::from_stream(stream, host)
-}
-
 /// What the interface towards the other host moves: the ends of a test report when it is over, the kernel at once.
 struct Meter {
     interface: String,
@@ -416,32 +359,6 @@ fn ledger(observed: &std::result::Result<TestRecord, String>) -> String {
     let lines = study::text::ledger(test).unwrap_or_else(|| study::text::way(test));
     let validity = study::text::validity(test);
     format!("\n{}\n{}\n{}", lines.trim_end(), validity.trim_end(), study::text::differences(test))
-}
-
-/// The rules applied to each end; its peer is the other one, with the interface that the test's frames used there where that is known.
-fn examined(ends: Vec<End>, observed: &std::result::Result<TestRecord, String>, goal: Goal) -> Vec<Examined> {
-    let way = observed.as_ref().map_or(&[][..], |test| &test.path.forward);
-    let used =
-        [way.first().and_then(|hop| hop.egress.as_ref()), way.last().and_then(|hop| hop.ingress.as_ref())];
-    let seen =
-        |((_, facts), used): (&End, Option<&String>)| facts.as_ref().ok().map(|facts| only(facts, used));
-    let seen: Vec<Option<Facts>> = ends.iter().zip(used).map(seen).collect();
-    let of = |(at, (host, facts)): (usize, End)| {
-        let peer = seen.get(1 - at).and_then(Option::as_ref);
-        let report = facts.as_ref().ok().map(|facts| examine(facts, peer, Some(goal)));
-        let (facts, unknown) = facts.map_or_else(|why| (None, Some(why)), |facts| (Some(facts), None));
-        Examined { host, report, facts, unknown }
-    };
-    ends.into_iter().enumerate().map(of).collect()
-}
-
-/// Facts with this interface alone.
-fn only(facts: &Facts, interface: Option<&String>) -> Facts {
-    let mut facts = facts.clone();
-    if let Some(used) = interface {
-        facts.nodes.values_mut().for_each(|node| node.interfaces.retain(|name, _| name == used));
-    }
-    facts
 }
 
 /// What was found at each end, for people.
@@ -540,21 +457,6 @@ mod tests {
         for said in ["[default: 64;", "; tcp-stream 131072;", "; ping 56;", "; frames 60, over IPv6 80"] {
             assert!(sizes.contains(said), "{sizes}");
         }
-    }
-
-    #[test]
-    fn hosts_with_and_without_ports() {
-        for (text, host, port) in [
-            ("b", "b", PORT),
-            ("b:1", "b", 1),
-            ("10.0.0.1:2", "10.0.0.1", 2),
-            ("fd00::1", "fd00::1", PORT),
-            ("[fd00::1]", "fd00::1", PORT),
-            ("[fd00::1]:3", "fd00::1", 3),
-        ] {
-            assert_eq!(split_host(text).unwrap(), (host, port), "{text}");
-        }
-        assert!(split_host("b:x").unwrap_err().to_string().contains("'x'"));
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! **Price.** The other host must be willing (`pathlab serve --observe`), and both must be permitted to count. Where one is not, the test
 //! goes on and the reason is said.
 
+pub mod remote;
+
 use crate::doctor;
 use linux::observe::next_hop;
 use linux::sys::clock;
@@ -14,12 +16,51 @@ use load::conversation::observation::{HostWatch, Nodes, flow};
 use load::protocol::message::FactsWindow;
 use load::protocol::setup::ClockRelation;
 use load::{DataPorts, Outcome};
-use record::{Facts, Hop, HostObservation, NodeRole, Path, Result, TestRecord, TestSpec};
-use std::net::IpAddr;
+use record::{
+    Facts, Hop, HostObservation, NodeRole, Path, Result, TestRecord, TestSpec, Witness, WitnessStatus,
+};
+use serde::Serialize;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use study::criteria::Criteria;
+use study::doctor::{DoctorReport, Goal, examine};
 use study::ledger::{Ports, WitnessInput};
 use study::test::{self, Evidence};
+
+/// This host and another one, under the names that a plan's path has for them.
+#[derive(Debug, Clone)]
+pub struct HostPair {
+    /// The other host as it was named: HOST or HOST:PORT.
+    pub name: String,
+    /// The node that is this host.
+    pub near: String,
+    /// The node that is the other one.
+    pub far: String,
+}
+
+impl HostPair {
+    /// This host and that one, between which a test of this kind goes.
+    pub fn of(name: &str, spec: &TestSpec) -> HostPair {
+        HostPair { name: name.into(), near: spec.from.clone(), far: spec.to.clone() }
+    }
+
+    /// The address at which the other host answers tests of that IP version.
+    ///
+    /// # Errors
+    /// Input: it has none.
+    pub fn address(&self, family: u8) -> Result<SocketAddr> {
+        remote::resolve(&self.name, Some(family))
+    }
+}
+
+/// As a topology: two nodes, between which nothing is known.
+impl fmt::Display for HostPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HostPair { name, near, far } = self;
+        write!(f, "# {near} is this host, {far} is {name}\nnode {near} {far}\n")
+    }
+}
 
 /// How long to wait at the end for frames that still move.
 const SETTLE_NS: u64 = 2_000_000_000;
@@ -75,7 +116,7 @@ impl<'a> HostsObserver<'a> {
 
     /// What the doctor judges, of this host and of the other one, or why it is not known; one of them where both ends are in one namespace,
     /// none where it was not asked for.
-    pub fn facts(&self) -> Vec<(String, std::result::Result<Facts, String>)> {
+    pub fn facts(&self) -> Vec<EndFacts> {
         if !self.wants_facts {
             return vec![];
         }
@@ -134,6 +175,7 @@ impl<'a> HostsObserver<'a> {
             hosts,
             ..TestRecord::default()
         };
+        test.actors = test::actors(&test.before, &test.after, [&outcome.sender, &outcome.receiver]);
         let DataPorts { sender, receiver, icmp_id } = &outcome.ports;
         let ports = Ports {
             sender: sender.first().copied().or(*icmp_id).unwrap_or(0),
@@ -143,18 +185,73 @@ impl<'a> HostsObserver<'a> {
             Some(absent) => WitnessInput::Absent(absent),
             None => WitnessInput::Counted { details: seen.drops, lost: seen.lost },
         };
-        let evidence = Evidence {
-            idle: None,
-            witness,
-            ports,
-            arrival: None,
-            planned: None,
-            seconds: None,
-            criteria: Criteria::default(),
-        };
-        test::conclude(&mut test, evidence);
+        test::conclude(&mut test, evidence(witness, ports));
         Ok(test)
     }
+}
+
+fn evidence(witness: WitnessInput, ports: Ports) -> Evidence<'static> {
+    let criteria = Criteria::default();
+    Evidence { idle: None, witness, ports, arrival: None, planned: None, seconds: None, criteria }
+}
+
+/// What the two ends measured of a test by themselves: there is no ledger, and nobody can tell whether the figures are valid.
+pub fn unobserved(spec: &TestSpec, outcome: &Outcome, address: IpAddr, why: &str) -> TestRecord {
+    let mut test = TestRecord {
+        name: spec.kind.to_string(),
+        spec: spec.clone(),
+        path: path(spec, address),
+        sender: outcome.sender.clone(),
+        receiver: outcome.receiver.clone(),
+        ..TestRecord::default()
+    };
+    let witness = WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, why));
+    test::conclude(&mut test, evidence(witness, Ports { sender: 0, receiver: 0 }));
+    test.ledger = None;
+    test
+}
+
+/// An end of a test by its name, and what the doctor judges there, or why it is not known.
+pub type EndFacts = (String, std::result::Result<Facts, String>);
+
+/// What the doctor finds at one end.
+#[derive(Debug, Serialize)]
+pub struct Examined {
+    /// The end.
+    pub host: String,
+    /// What is found there; none where nothing is known.
+    pub report: Option<DoctorReport>,
+    /// What was judged.
+    pub facts: Option<Facts>,
+    /// Why nothing is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+}
+
+/// The rules applied to each end; its peer is the other one, with the interface that the test's frames used there where that is known.
+pub fn examined(ends: Vec<EndFacts>, observed: Option<&TestRecord>, goal: Goal) -> Vec<Examined> {
+    let way = observed.map_or(&[][..], |test| &test.path.forward);
+    let used =
+        [way.first().and_then(|hop| hop.egress.as_ref()), way.last().and_then(|hop| hop.ingress.as_ref())];
+    let seen =
+        |((_, facts), used): (&EndFacts, Option<&String>)| facts.as_ref().ok().map(|facts| only(facts, used));
+    let seen: Vec<Option<Facts>> = ends.iter().zip(used).map(seen).collect();
+    let of = |(at, (host, facts)): (usize, EndFacts)| {
+        let peer = seen.get(1 - at).and_then(Option::as_ref);
+        let report = facts.as_ref().ok().map(|facts| examine(facts, peer, Some(goal)));
+        let (facts, unknown) = facts.map_or_else(|why| (None, Some(why)), |facts| (Some(facts), None));
+        Examined { host, report, facts, unknown }
+    };
+    ends.into_iter().enumerate().map(of).collect()
+}
+
+/// Facts with this interface alone.
+fn only(facts: &Facts, interface: Option<&String>) -> Facts {
+    let mut facts = facts.clone();
+    if let Some(used) = interface {
+        facts.nodes.values_mut().for_each(|node| node.interfaces.retain(|name, _| name == used));
+    }
+    facts
 }
 
 /// The addresses of the two ends, as far as a route tells.
@@ -186,7 +283,8 @@ fn path(spec: &TestSpec, address: IpAddr) -> Path {
 impl load::Observer for HostsObserver<'_> {
     fn before(&mut self, ports: &DataPorts, stream: u8) -> Result<()> {
         if self.why.is_none() {
-            match HostWatch::start(&self.host.nodes, &flow(self.spec, ports, stream), &[self.sender]) {
+            match HostWatch::start(&self.host.nodes, &flow(self.spec, ports, stream), (self.sender, "sender"))
+            {
                 Ok(watch) => self.watch = Some(watch),
                 Err(problem) => self.why = Some(problem.what),
             }

@@ -39,7 +39,7 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec, depth: Depth) -
     let mut actors = vec![actor(agents[0], "sender", &spec.from), actor(agents[1], "receiver", &spec.to)];
     actors.extend(lab.programs().iter().map(|one| actor(one.process.pid, &one.role, &one.node)));
     let mut watch = TestObserver::new(lab, spec, observer, actors, depth)?;
-    let outcome = interruptible(agents, || {
+    let outcome = interruptible(&agents, || {
         load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)
     });
     // A terminal sends the interrupt to the agents too: that they died is then not the news.
@@ -77,7 +77,7 @@ fn round_trip(lab: &Lab, spec: &TestSpec) -> Result<Path> {
 }
 
 /// Does something long. When this process is asked to end meanwhile, the agents are ended, and with them the test.
-fn interruptible<T>(agents: [u32; 2], work: impl FnOnce() -> T) -> T {
+pub fn interruptible<T>(agents: &[u32], work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

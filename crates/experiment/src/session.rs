@@ -1,7 +1,6 @@
 //! A measured run: everything between "the lab is up" and "the record is written".
 //!
-//! **What.** For each test: two agents are started inside their nodes, a witness is set to their ports, counters are
-//! read on every node, traffic flows, counters are read again when the queues are quiet, and the ledger is closed.
+//! **What.** A [`Course`] measures tests on its testbed ([`crate::testbed`]) and writes them down.
 //! [`carry_out`] is the one loop: every test of a plan over every course, whether there is one course or several.
 //!
 //! **Why in turn.** What changes on the machine in the minutes of a comparison (its clock, its neighbours) then meets all
@@ -9,80 +8,24 @@
 //!
 //! **Price.** The programs of all labs wait beside the one that works; an idle one wakes some 20 times a second.
 
-use crate::doctor;
-use crate::measure::{self, Measured};
 use crate::notices::Notices;
 use crate::plan::{Extra, Plan, Planned};
 use crate::process::now;
-use crate::watch::{self, Depth, TestObservation};
-use linux::lab::{Lab, Node};
-use linux::observe::Observer;
-use load::Outcome;
-use load::protocol::setup::EndRole;
-use record::facts::Facts;
-use record::{
-    ActorUsage, Conditions, Finding, HostFacts, PathVariant, Problem, ProblemKind, Result, RunRecord,
-    Snapshot, TestRecord, TestSpec, Witness, WitnessStatus,
-};
+use crate::testbed::lab::LabBed;
+use crate::testbed::{Testbed, Tried, Wanted};
+use crate::watch::Depth;
+use linux::lab::Lab;
+use record::{Finding, PathVariant, Problem, Result, RunRecord, TestRecord};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use study::ledger::{Ports, WitnessInput};
+use study::doctor::DoctorReport;
 use study::stats::SplitMix64;
 use study::store::{self, RunWriter};
-use study::test::{self, Evidence};
-
-/// How long the lab is watched without traffic, to know its background.
-const IDLE_WINDOW: Duration = Duration::from_millis(200);
-
-/// The interfaces of nodes in a record at most.
-const MOST_INTERFACES: usize = 256;
-
-/// Facts of this host, with the interfaces of the lab's nodes.
-fn host(lab: &Lab) -> HostFacts {
-    let mut host = linux::observe::host_facts();
-    let of = |node: &Node| node.within(|| linux::observe::interfaces_of(node.name())).unwrap_or_default();
-    host.interfaces.extend(lab.nodes().iter().flat_map(of).take(MOST_INTERFACES));
-    host
-}
-
-/// The conditions of a test, with what of the lab ended or did not come to rest.
-fn conditions(lab: &Lab, spec: &TestSpec, seen: &mut TestObservation) -> Vec<Conditions> {
-    let address = |node: &String| lab.address_of(node, spec.family).map(|address| address.to_string());
-    let unsettled = seen.settled.as_ref().filter(|settled| !settled.quiet).map(|settled| {
-        let (waited_ms, moving) = (settled.waited_ns / 1_000_000, settled.moving.join(", "));
-        format!("counters still moved {waited_ms} ms after the last message: {moving}")
-    });
-    let ended = std::mem::take(&mut seen.ended);
-    let ends = [&spec.from, &spec.to].into_iter().filter_map(address).collect();
-    let watched = seen.conditions.take().map(|watched| Conditions { ends, ended, unsettled, ..watched });
-    watched.into_iter().collect()
-}
-
-/// How long each end was stopped.
-fn mark_stopped(actors: &mut [ActorUsage], seen: &TestObservation) {
-    for process in &seen.after.processes {
-        let stopped = seen.beside.stopped.iter().find(|(pid, _)| *pid == process.pid);
-        let is_same = |actor: &&mut ActorUsage| actor.role == process.role && actor.node == process.node;
-        if let Some((actor, (_, percent))) = actors.iter_mut().find(is_same).zip(stopped) {
-            actor.stopped_percent = *percent;
-        }
-    }
-}
-
-/// How many messages the plan of a test has.
-fn planned_messages(spec: &TestSpec) -> Option<u64> {
-    let rate = spec.rate?.messages_per_second(spec.message_size());
-    Some(load::traffic::schedule::OpenLoopPlan::new(0, rate, spec.duration_ms, spec.count).total())
-}
 
 /// One way between the two ends under measurement, with a record of its own.
 pub struct Course<'lab> {
     /// What it is called beside others; empty when it is the only one.
     title: String,
-    lab: &'lab Lab,
-    observer: Observer,
-    /// Counters while nothing happened.
-    idle: (Snapshot, Snapshot),
+    testbed: Box<dyn Testbed + 'lab>,
     extra: Extra,
     writer: RunWriter,
     not_made: Vec<Finding>,
@@ -104,33 +47,35 @@ impl<'lab> Course<'lab> {
         way: Option<PathVariant>,
         dir: &Path,
     ) -> Result<Course<'lab>> {
-        for test in &plan.tests {
-            check_ends(lab, &test.spec)?;
-            // Both ends are on this host.
-            for role in [EndRole::Sender, EndRole::Receiver] {
-                load::check_host(&test.spec, role).map_err(|problem| problem.at(&test.name))?;
-            }
-        }
-        let mut observer = Observer::new(&watch::namespaces(lab))?;
-        let first = observer.snapshot(&[])?;
-        std::thread::sleep(IDLE_WINDOW);
-        let idle = (first, observer.snapshot(&[])?);
+        Course::on(Box::new(LabBed::open(lab, plan)?), plan, about, way, dir)
+    }
+
+    /// The same on any testbed.
+    ///
+    /// # Errors
+    /// Host: the record cannot be made.
+    pub fn on(
+        testbed: Box<dyn Testbed + 'lab>,
+        plan: &Plan,
+        about: &RunRecord,
+        way: Option<PathVariant>,
+        dir: &Path,
+    ) -> Result<Course<'lab>> {
         let of =
             |way: &PathVariant| (way.name.clone(), study::ways::title(&way.name, way.offload.as_deref()));
         let (topology_name, title) = way.as_ref().map_or((about.topology_name.clone(), String::new()), of);
-        let header = RunRecord {
+        let mut header = RunRecord {
             schema: record::run::SCHEMA.into(),
             begun: now(),
-            host: host(lab),
             topology_name,
-            topology: lab.topology().to_string(),
             command: std::env::args().collect(),
             way,
             ..about.clone()
         };
+        testbed.describe(&mut header);
         let writer = RunWriter::create(dir, header)?;
         let extra = plan.extra;
-        Ok(Course { title, lab, observer, idle, extra, writer, not_made: vec![], told: vec![] })
+        Ok(Course { title, testbed, extra, writer, not_made: vec![], told: vec![] })
     }
 
     /// What is measured, in words.
@@ -172,60 +117,22 @@ impl<'lab> Course<'lab> {
     /// Makes one test and writes it down; one that could not be run is a finding.
     fn test(&mut self, planned: &Planned, test: TestRecord, notices: &dyn Notices) -> Result<()> {
         let repetition = test.repetition;
-        // For a test that cannot begin: what a switch did with its first frames may say why.
-        let glanced = watch::glance(self.lab);
-        let (measured, facts) = self.watched(&planned.spec, &test, notices)?;
-        match measured {
-            Ok((path, outcome, seen)) => {
-                let test = self.conclude(planned, TestRecord { path, facts, ..test }, outcome, seen);
-                keep(&mut self.writer, test, notices);
+        let facts = self.extra.facts && repetition == 1;
+        let wanted = Wanted { depth: self.depth(test.order), facts };
+        match self.testbed.measure(planned, test, wanted, notices)? {
+            Tried::Measured(test) => keep(&mut self.writer, *test, notices),
+            Tried::NotMade { why, told } => {
+                self.told.extend(told);
+                self.not_made.push(study::findings::not_made(&planned.name, repetition, &why));
             }
-            Err(problem) if problem.kind == ProblemKind::Measured => {
-                if !glanced.is_empty() {
-                    let (mut before, mut after) = (Snapshot::default(), Snapshot::default());
-                    watch::put(&mut before, glanced);
-                    watch::put(&mut after, watch::ask(self.lab));
-                    let title = format!("{} #{repetition}", planned.name);
-                    self.told.extend(study::switches::findings(&title, &before, &after));
-                }
-                self.not_made.push(study::findings::not_made(&planned.name, repetition, &problem));
-            }
-            Err(problem) => return Err(problem),
         }
         Ok(())
     }
 
-    /// What came of the frames of a test, and the facts of all nodes meanwhile where they are wanted: those that cannot be taken are said to be
-    /// missing.
-    fn watched(
-        &mut self,
-        spec: &TestSpec,
-        test: &TestRecord,
-        notices: &dyn Notices,
-    ) -> Result<(Result<Measured>, Option<Facts>)> {
-        let depth = self.depth(test.order);
-        let (lab, observer) = (self.lab, &mut self.observer);
-        let work = || measure::test(lab, observer, spec, depth);
-        if !self.extra.facts || test.repetition > 1 {
-            return Ok((work(), None));
-        }
-        let window = Duration::from_millis(doctor::window_ms(load::length_ms(spec)));
-        let (measured, taken) = doctor::beside::facts(lab, &spec.from, window, work)?;
-        let missing = |problem: Problem| {
-            // Whoever ended the run knows why.
-            if !linux::sys::process::interrupted() {
-                notices.warn(&problem);
-                notices.note(&format!("{}: the doctor sees no facts", test.name));
-            }
-        };
-        let facts = taken.map_err(missing).ok();
-        if facts.as_ref().is_some_and(|taken| !taken.flowed) && measured.is_ok() {
-            notices.note(&format!(
-                "{}: no frames flowed, or few; the doctor looked at the lab after it",
-                test.name
-            ));
-        }
-        Ok((measured, facts.map(|taken| taken.facts)))
+    /// What the doctor finds in the test that was measured last, at each host; nothing where no facts were taken.
+    pub fn examined(&self) -> Vec<DoctorReport> {
+        let last = self.writer.record().tests.last();
+        last.map(|test| self.testbed.examined(test)).unwrap_or_default()
     }
 
     /// What is looked at of the test that is the `order`-th of the run.
@@ -233,44 +140,6 @@ impl<'lab> Course<'lab> {
         let file = || store::dead_frames(self.writer.directory(), order);
         let Extra { profile_hz, layers_every, dead_frames, facts: _ } = self.extra;
         Depth { profile_hz, layers_every, dead_frames: dead_frames.then(file) }
-    }
-
-    /// Concludes from a measured test, of which the record says where it stands in the run, what was asked, and the path.
-    fn conclude(
-        &self,
-        planned: &Planned,
-        mut test: TestRecord,
-        outcome: Outcome,
-        mut seen: TestObservation,
-    ) -> TestRecord {
-        let ports = Ports {
-            sender: seen.ports.sender.first().copied().or(seen.ports.icmp_id).unwrap_or(0),
-            receiver: seen.ports.receiver.unwrap_or(0),
-        };
-        test.conditions = conditions(self.lab, &planned.spec, &mut seen);
-        test.cpu = seen.after.cpus_since(&seen.before);
-        test.actors = test::actors(&seen.before, &seen.after, [&outcome.sender, &outcome.receiver]);
-        mark_stopped(&mut test.actors, &seen);
-        test.others = seen.beside.others;
-        test.time = seen.time;
-        test.dead_frames = seen.dead_frames;
-        test.layers = seen.layers;
-        test.offloads = self.lab.offloads();
-        (test.sender, test.receiver) = (outcome.sender, outcome.receiver);
-        (test.before, test.after, test.flow) = (seen.before, seen.after, Some(seen.flow));
-        let evidence = Evidence {
-            idle: Some((&self.idle.0, &self.idle.1)),
-            witness: seen.witness.unwrap_or_else(|| {
-                WitnessInput::Absent(Witness::absent(WitnessStatus::Unavailable, "the test never began"))
-            }),
-            ports,
-            arrival: None,
-            planned: planned_messages(&planned.spec),
-            seconds: None,
-            criteria: planned.criteria,
-        };
-        test::conclude(&mut test, evidence);
-        test
     }
 
     /// The id of its record.
@@ -345,15 +214,4 @@ fn keep(writer: &mut RunWriter, test: TestRecord, notices: &dyn Notices) {
         notices.warn(&problem);
         notices.note("the run goes on, and its results are printed at the end");
     }
-}
-
-/// Both ends are there, they are two, and they have addresses.
-fn check_ends(lab: &Lab, spec: &TestSpec) -> Result<()> {
-    lab.node(&spec.from)?;
-    lab.node(&spec.to)?;
-    if spec.from == spec.to {
-        let what = format!("the path goes from node '{}' to itself", spec.from);
-        return Err(Problem::input(what).help("name two nodes, e.g. 'path a b'"));
-    }
-    [&spec.from, &spec.to].into_iter().try_for_each(|node| measure::address(lab, node, spec.family).map(drop))
 }

@@ -11,7 +11,7 @@ use crate::sys::{netns, process};
 /// Where namespaces are pinned: by `ip netns` and this program, by Docker.
 const PINNED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 /// What our own namespace is called.
-const OWN: &str = "host";
+pub const OWN: &str = "host";
 
 /// The namespace that a word stands for, and how it is called: a name of `ip netns`, a path, `pid:N` for that of a process, `.` for
 /// our own, which is called `host`.

@@ -120,8 +120,11 @@ pub const PROOF_SCHEMA: &str = "pathlab/prove/1";
 pub struct ProofRecord {
     /// [`PROOF_SCHEMA`].
     pub schema: String,
-    /// The lab; empty when one was built for this alone.
+    /// The lab; empty when one was built for this alone, or between hosts.
     pub lab: String,
+    /// The other host, of a proof between two hosts; else empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub to: String,
     /// What the doctor advised to try, by the loss that it estimated; empty when it was not asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspects: Vec<Suspect>,

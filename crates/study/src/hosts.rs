@@ -124,6 +124,7 @@ fn rename(seen: &mut HostObservation, name: &dyn Fn(&str) -> String) {
     for snapshot in [&mut seen.before, &mut seen.after] {
         let nodes = std::mem::take(&mut snapshot.nodes);
         snapshot.nodes = nodes.into_iter().map(|(node, counters)| (name(&node), counters)).collect();
+        snapshot.processes.iter_mut().for_each(|process| process.node = name(&process.node));
     }
     for interface in &mut seen.flow.interfaces {
         interface.node = name(&interface.node);
@@ -168,6 +169,7 @@ fn join_conditions(both: [Vec<Conditions>; 2], names: [&str; 2], is_one_host: bo
 fn join_snapshots(near: &mut Snapshot, far: Snapshot, is_one_host: bool) {
     near.nodes.extend(far.nodes);
     near.missing.extend(far.missing);
+    near.processes.extend(far.processes);
     if !is_one_host {
         near.softnet = far.softnet;
     }

@@ -185,8 +185,10 @@ fn waited(role: &str, [sender, receiver]: [&EndReport; 2]) -> Option<f64> {
 /// What the processes that took part used between two snapshots; one whose time is unknown is left out.
 pub fn actors(before: &Snapshot, after: &Snapshot, ends: [&EndReport; 2]) -> Vec<ActorUsage> {
     let wall_ns = after.begun_ns.saturating_sub(before.begun_ns);
+    // Two hosts may have the same number for their ends.
+    let is_same = |then: &ProcessSample, now: &ProcessSample| (then.pid, &then.role) == (now.pid, &now.role);
     let usage = |now: &ProcessSample| {
-        let then = before.processes.iter().find(|process| process.pid == now.pid)?;
+        let then = before.processes.iter().find(|process| is_same(process, now))?;
         let percent = |then: u64, now: u64| {
             Some(per_second(Delta::of(then, now).known()? as f64 * 100.0, wall_ns as f64))
         };

@@ -6,10 +6,12 @@ use super::read_text;
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
-use experiment::change;
+use experiment::change::{self, Settings};
 use experiment::course::{self, Chosen};
+use experiment::hosts::HostPair;
 use experiment::plan::{self, Extra, Plan};
 use experiment::session::{self, Closed, Course};
+use experiment::testbed::UnderTest;
 use linux::lab::{Lab, Lifetime, Topology};
 use record::unit::many;
 use record::{PathVariant, Problem, Rate, Result, RunRecord, TrafficKind};
@@ -38,6 +40,10 @@ pub struct RunArgs {
     /// Use a lab that is already up, exactly as it is, even if it was changed.
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
+    /// Measure between this host and that one, where 'pathlab serve --observe' runs: the first node of the plan's path is this host, the second
+    /// the other one.
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["lab", "path"])]
+    to: Option<String>,
     /// Repeat every test N times, overriding the plan.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
@@ -68,7 +74,7 @@ pub struct RunArgs {
     /// Take facts of all nodes in the middle of each test, in its first repetition, and say what the doctor finds in them (docs/doctor.md).
     #[arg(long)]
     doctor: bool,
-    /// Take stamps of one in N messages in each layer of the path during each test of datagrams, and split their latency by layer.
+    /// Take stamps of one in N messages in each layer of the path during each test of datagrams or round trips, and split their latency by layer.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     layers: Option<u32>,
@@ -96,6 +102,9 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     plan.extra.profile_hz.map_or(Ok(()), linux::observe::check_profile)?;
     plan.extra.layers_every.map_or(Ok(()), |_| linux::observe::check_layers())?;
     check_drops(args.drops)?;
+    if let Some(host) = &args.to {
+        return between(host, &plan, &about, &args.dir, output);
+    }
     let offloads = offload_states(args.offload.as_deref());
     let chosen = course::choose(&args.path, offloads, &experiment::now())?;
     let lab = match &args.lab {
@@ -110,8 +119,9 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
             experiment::programs::up(&Topology::load(&plan.topology)?, &name, Lifetime::Ephemeral)?
         }
     };
-    let measured =
-        change::during(&[(&lab, &plan.settings)], || in_lab(&lab, &plan, &about, &args.dir, output));
+    let measured = change::during(&[(&lab, &plan.settings)], || {
+        on(UnderTest::Lab(&lab), &plan, &about, &args.dir, output)
+    });
     if args.lab.is_none() {
         experiment::down(lab, output);
     }
@@ -126,9 +136,16 @@ fn check_drops(wanted: bool) -> Result<()> {
     })
 }
 
-/// Carries out the plan in the lab and prints the result, however it ended.
-fn in_lab(lab: &Lab, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
-    let course = Course::begin(lab, plan, about, None, dir)?;
+/// Carries out the plan between this host and that one.
+fn between(host: &str, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
+    experiment::interruptible()?;
+    let pair = HostPair::of(host, &plan.tests[0].spec);
+    change::during(&[(&pair, &plan.settings)], || on(UnderTest::Hosts(&pair), plan, about, dir, output))
+}
+
+/// Carries out the plan and prints the result, however it ended.
+fn on(target: UnderTest<'_>, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
+    let course = Course::on(target.testbed(plan)?, plan, about, None, dir)?;
     let (closed, stopped) = session::carry_out(vec![course], plan, about.seed, &Screen::new(output));
     for Closed { run, directory, kept, not_made } in closed {
         if kept.is_ok() && stopped.is_none() {
@@ -153,8 +170,9 @@ fn in_lab(lab: &Lab, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output
 /// Measures the plan over every way, and compares them.
 fn over_ways(ways: Vec<Chosen>, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
     let ways = course::build(ways)?;
-    let built = ways.iter().filter_map(|(_, lab)| Some((lab.as_ref().ok()?, &plan.settings[..])));
-    let told = change::during(&built.collect::<Vec<_>>(), || in_turn(&ways, plan, about, dir, output));
+    let built: Vec<Settings<'_>> =
+        ways.iter().filter_map(|(_, lab)| Some((lab.as_ref().ok()? as _, &plan.settings[..]))).collect();
+    let told = change::during(&built, || in_turn(&ways, plan, about, dir, output));
     ways.into_iter().filter_map(|(_, lab)| lab.ok()).for_each(|lab| experiment::down(lab, output));
     told
 }
@@ -227,7 +245,11 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
     let about = RunRecord {
         label: args.label.clone(),
         plan_name: name,
-        topology_name: args.lab.as_ref().map_or(plan.topology.clone(), |lab| format!("lab {lab}")),
+        topology_name: match (&args.lab, &args.to) {
+            (Some(lab), _) => format!("lab {lab}"),
+            (None, Some(host)) => format!("to {host}"),
+            (None, None) => plan.topology.clone(),
+        },
         plan: text,
         seed: args.seed.or(plan.seed).unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000),
         ..RunRecord::default()

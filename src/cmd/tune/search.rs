@@ -9,7 +9,9 @@ use experiment::change::LabChange;
 use experiment::prove::search::{Alternatives, Search, SearchSetup, alternatives};
 use experiment::prove::usual;
 use experiment::side::Described;
+use experiment::testbed::UnderTest;
 use experiment::trial::figures_of;
+use linux::lab::Lab;
 use record::search::{LeftOut, SEARCH_SCHEMA, SearchRecord, TriedSetting};
 use record::{Problem, Result};
 use std::time::Duration;
@@ -79,7 +81,7 @@ fn knobs(
     named: &[LabChange],
     goal: Option<Goal>,
 ) -> Result<(Vec<Alternatives>, Vec<LeftOut>)> {
-    let (journals, lab, may_flap) = (proving.journals, proving.lab, proving.args.allow_link_flap);
+    let (journals, lab, may_flap) = (proving.journals, lab(proving)?, proving.args.allow_link_flap);
     let usual = goal.map_or(Ok(vec![]), |goal| usual::changes(lab, &proving.side.plan, goal))?;
     let (knobs, left_out) = alternatives(journals, lab, named, &usual, may_flap)?;
     match knobs.is_empty() {
@@ -100,7 +102,7 @@ fn search(
     let seed = trial.chosen_seed();
     let setup = SearchSetup {
         journals: proving.journals,
-        lab: proving.lab,
+        lab: lab(proving)?,
         knobs: &knobs,
         plan,
         figures: figures_of(plan, trial.figure)?,
@@ -109,7 +111,7 @@ fn search(
         same_within: trial.same_within,
         seed,
     };
-    let course = trial.course(&proving.titled("search"), proving.lab, seed)?;
+    let course = trial.course(&proving.titled("search"), proving.target, seed)?;
     let screen = Screen::new(proving.output);
     let mut search = Search::new(setup, course, &screen);
     let values: Vec<usize> = knobs.iter().map(Vec::len).collect();
@@ -172,4 +174,12 @@ fn proven(
     }
     record.proof = Some(proof);
     Ok(stopped)
+}
+
+/// A search goes on in a lab.
+fn lab<'a>(proving: &Proving<'a>) -> Result<&'a Lab> {
+    match proving.target {
+        UnderTest::Lab(lab) => Ok(lab),
+        UnderTest::Hosts(_) => Err(Problem::input("a search wants a lab").help("give --lab, or nothing")),
+    }
 }

@@ -3,9 +3,10 @@
 //! **Why.** Many drivers start the interface anew for another number of queues or slots, and a link takes a second or more to come back.
 //! What is measured in that time is the link, and not the change.
 //!
-//! **Price.** All links of the lab are listed before and after each change.
+//! **Price.** All links of the nodes are listed before and after each change.
 
-use linux::lab::{LINK_DEADLINE, Lab};
+use super::Tunable;
+use linux::lab::LINK_DEADLINE;
 use linux::sys::process::interrupted;
 use record::{Problem, Result};
 use std::time::{Duration, Instant};
@@ -17,12 +18,12 @@ const LOOK: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// As the work. Host: links cannot be listed, or one did not come back.
-pub(super) fn back_after<T>(lab: &Lab, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let before = passing(lab)?;
+pub(super) fn back_after<T>(place: &dyn Tunable, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let before = place.passing()?;
     let done = work()?;
     let deadline = Instant::now() + LINK_DEADLINE;
     loop {
-        let now = passing(lab)?;
+        let now = place.passing()?;
         let missing = before.iter().find(|link| !now.contains(link));
         // Whoever is interrupted measures no more.
         let Some((node, link)) = missing.filter(|_| !interrupted()) else { return Ok(done) };
@@ -33,14 +34,4 @@ pub(super) fn back_after<T>(lab: &Lab, work: impl FnOnce() -> Result<T>) -> Resu
         }
         std::thread::sleep(LOOK);
     }
-}
-
-/// The links that pass traffic, with their nodes.
-fn passing(lab: &Lab) -> Result<Vec<(String, String)>> {
-    let mut all = vec![];
-    for node in lab.nodes() {
-        let links = node.links()?.into_iter().filter(|link| link.carrier && link.operational);
-        all.extend(links.map(|link| (node.name().to_owned(), link.name)));
-    }
-    Ok(all)
 }

@@ -1,11 +1,12 @@
-//! Changes of knobs in the nodes of a lab, for as long as one arm of a trial is measured, or for good.
+//! Changes of knobs in the nodes of a lab or at the ends of a test between hosts, for as long as one arm of a trial is measured, or for good.
 //!
-//! **What.** [`LabChange`] is a knob at one node, or several that are set together. [`Changed`] holds several, each with its undo on disk
+//! **What.** [`LabChange`] is a knob at one node, or several that are set together; whose nodes these are is [`Tunable`]. [`Changed`] holds several, each with its undo on disk
 //! ([`linux::tune::kept::hold`]), and puts them back; [`during`] does so around some work; [`keep`] makes them stay.
 //!
-//! **Price.** Both arms of a trial are the same lab, so every measurement of the other arm changes the knobs first. What a change leaves in its
+//! **Price.** Both arms of a trial are the same lab (or hosts), so every measurement of the other arm changes the knobs first. What a change leaves in its
 //! wake (a link that comes up, a cache that is cold) is part of what it costs.
 
+mod hosts;
 mod links;
 
 use linux::journal::Journals;
@@ -14,7 +15,78 @@ use linux::sys::netns;
 use linux::tune::kept::{self, Ask, Held};
 use record::knob::KnobChange;
 use record::{Problem, Result};
+use std::fmt;
 use std::os::fd::AsFd;
+
+/// What has knobs that can be changed, by the names of its nodes: a lab, or two hosts.
+pub trait Tunable {
+    /// Sets the knobs of a change until they are put back, each with its undo on disk.
+    ///
+    /// # Errors
+    /// Input: no such node, knob or value. Host: the kernel refuses one. All is then as it was.
+    fn hold(&self, journals: &Journals, change: &LabChange, may_flap: bool) -> Result<Box<dyn Holding>>;
+
+    /// Sets them until 'pathlab tune undo'.
+    ///
+    /// # Errors
+    /// As [`Tunable::hold`].
+    fn set(&self, journals: &Journals, change: &LabChange, may_flap: bool) -> Result<Vec<KnobChange>>;
+
+    /// Those that are something else now.
+    ///
+    /// # Errors
+    /// As [`Tunable::hold`].
+    fn compare(&self, change: &LabChange) -> Result<Vec<KnobChange>>;
+
+    /// The links that pass traffic, with their nodes.
+    ///
+    /// # Errors
+    /// Host: they cannot be listed.
+    fn passing(&self) -> Result<Vec<(String, String)>>;
+}
+
+/// Knobs that are set until they are put back, or this is dropped.
+pub trait Holding: fmt::Debug {
+    /// Puts back what was before.
+    ///
+    /// # Errors
+    /// Host: it cannot be put back, and its journal stays.
+    fn put_back(self: Box<Self>) -> Result<()>;
+}
+
+impl Holding for Held {
+    fn put_back(self: Box<Self>) -> Result<()> {
+        Held::put_back(*self)
+    }
+}
+
+impl Tunable for Lab {
+    fn hold(&self, journals: &Journals, change: &LabChange, may_flap: bool) -> Result<Box<dyn Holding>> {
+        let (held, _) = inside(self.node(&change.node)?, change, |namespace| {
+            kept::hold(journals, namespace, &change.asks, may_flap)
+        })?;
+        Ok(Box::new(held))
+    }
+
+    fn set(&self, journals: &Journals, change: &LabChange, may_flap: bool) -> Result<Vec<KnobChange>> {
+        inside(self.node(&change.node)?, change, |namespace| {
+            kept::set(journals, namespace, &change.asks, may_flap)
+        })
+    }
+
+    fn compare(&self, change: &LabChange) -> Result<Vec<KnobChange>> {
+        inside(self.node(&change.node)?, change, |namespace| kept::compare(namespace, &change.asks))
+    }
+
+    fn passing(&self) -> Result<Vec<(String, String)>> {
+        let mut all = vec![];
+        for node in self.nodes() {
+            let links = node.links()?.into_iter().filter(|link| link.carrier && link.operational);
+            all.extend(links.map(|link| (node.name().to_owned(), link.name)));
+        }
+        Ok(all)
+    }
+}
 
 /// A knob at a node, or several that are one change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,48 +138,52 @@ fn no_change(text: &str) -> Problem {
     )
 }
 
+/// What has knobs, and what they are to be set to.
+pub type Settings<'a> = (&'a dyn Tunable, &'a [LabChange]);
+
 /// Changes that are in place.
 #[derive(Debug, Default)]
-pub struct Changed(Vec<Held>);
+pub struct Changed(Vec<Box<dyn Holding>>);
 
 impl Changed {
     /// Makes them, in this order; all or none. Links that go down with one are back at the end.
     ///
     /// # Errors
     /// Input: no such node, knob or value. Host: the kernel refuses, or a link stays down.
-    pub fn make(journals: &Journals, lab: &Lab, changes: &[LabChange], may_flap: bool) -> Result<Changed> {
-        let hold = |change: &LabChange| {
-            let (held, _) = inside(lab.node(&change.node)?, change, |namespace| {
-                kept::hold(journals, namespace, &change.asks, may_flap)
-            })?;
-            Ok(held)
-        };
-        links::back_after(lab, || Ok(Changed(changes.iter().map(hold).collect::<Result<_>>()?)))
+    pub fn make(
+        journals: &Journals,
+        place: &dyn Tunable,
+        changes: &[LabChange],
+        may_flap: bool,
+    ) -> Result<Changed> {
+        let hold = |change: &LabChange| place.hold(journals, change, may_flap);
+        links::back_after(place, || Ok(Changed(changes.iter().map(hold).collect::<Result<_>>()?)))
     }
 
-    /// Puts all back in the lab in which they were made, the last first.
+    /// Puts all back where they were made, the last first.
     ///
     /// # Errors
     /// Host: one cannot be put back, and its journal stays; or a link stays down.
-    pub fn put_back(self, lab: &Lab) -> Result<()> {
-        links::back_after(lab, || {
-            let all: Vec<Result<()>> = self.0.into_iter().rev().map(Held::put_back).collect();
+    pub fn put_back(self, place: &dyn Tunable) -> Result<()> {
+        links::back_after(place, || {
+            let all: Vec<Result<()>> = self.0.into_iter().rev().map(Holding::put_back).collect();
             all.into_iter().collect()
         })
     }
 }
 
-/// Does something in labs while each is set like this, and puts all back.
+/// Does something while labs or hosts are set like this, and puts all back.
 ///
 /// # Errors
 /// As the work, [`Changed::make`] and [`Changed::put_back`].
-pub fn during<T>(labs: &[(&Lab, &[LabChange])], work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn during<T>(places: &[Settings<'_>], work: impl FnOnce() -> Result<T>) -> Result<T> {
     let mut held = vec![];
-    for (lab, settings) in labs.iter().filter(|(_, settings)| !settings.is_empty()) {
-        held.push((lab, Changed::make(&linux::undo::journals()?, lab, settings, true)?));
+    for (place, settings) in places.iter().filter(|(_, settings)| !settings.is_empty()) {
+        held.push((place, Changed::make(&linux::undo::journals()?, *place, settings, true)?));
     }
     let done = work();
-    let back: Vec<Result<()>> = held.into_iter().rev().map(|(lab, changed)| changed.put_back(lab)).collect();
+    let back: Vec<Result<()>> =
+        held.into_iter().rev().map(|(place, changed)| changed.put_back(*place)).collect();
     let done = done?;
     back.into_iter().collect::<Result<()>>()?;
     Ok(done)
@@ -119,21 +195,19 @@ pub fn during<T>(labs: &[(&Lab, &[LabChange])], work: impl FnOnce() -> Result<T>
 /// As [`Changed::make`].
 pub fn keep(
     journals: &Journals,
-    lab: &Lab,
+    place: &dyn Tunable,
     changes: &[LabChange],
     may_flap: bool,
 ) -> Result<Vec<KnobChange>> {
     let mut made = vec![];
     for change in changes {
-        made.extend(inside(lab.node(&change.node)?, change, |namespace| {
-            kept::set(journals, namespace, &change.asks, may_flap)
-        })?);
+        made.extend(place.set(journals, change, may_flap)?);
     }
     Ok(made)
 }
 
 /// Does something in the namespace of a node, with the namespace's name.
-pub(crate) fn inside<T: Send>(
+fn inside<T: Send>(
     node: &Node,
     change: &LabChange,
     work: impl FnOnce(&str) -> Result<T> + Send,

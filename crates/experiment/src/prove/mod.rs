@@ -6,17 +6,15 @@ pub mod search;
 pub mod suspects;
 pub mod usual;
 
-use crate::change::{Changed, LabChange};
+use crate::change::{Changed, LabChange, Tunable};
 use crate::trial::TrialSide;
 use linux::journal::Journals;
-use linux::lab::Lab;
 use record::Result;
 
 /// The changes that arm B of a trial has and arm A has not: made before B is measured, put back before A is.
-#[derive(Debug)]
 pub struct ChangedArm<'a> {
     journals: &'a Journals,
-    lab: &'a Lab,
+    place: &'a dyn Tunable,
     changes: &'a [LabChange],
     may_flap: bool,
     held: Option<Changed>,
@@ -24,20 +22,25 @@ pub struct ChangedArm<'a> {
 
 impl<'a> ChangedArm<'a> {
     /// Nothing is changed yet.
-    pub fn new(journals: &'a Journals, lab: &'a Lab, changes: &'a [LabChange], may_flap: bool) -> Self {
-        ChangedArm { journals, lab, changes, may_flap, held: None }
+    pub fn new(
+        journals: &'a Journals,
+        place: &'a dyn Tunable,
+        changes: &'a [LabChange],
+        may_flap: bool,
+    ) -> Self {
+        ChangedArm { journals, place, changes, may_flap, held: None }
     }
 
-    /// Makes the lab what that arm needs; what it is already stays.
+    /// Makes the lab or the hosts what that arm needs; what it is already stays.
     ///
     /// # Errors
     /// As [`Changed::make`] and [`Changed::put_back`].
     pub fn enter(&mut self, side: TrialSide) -> Result<()> {
         match (side, self.held.take()) {
             (TrialSide::B, None) => {
-                self.held = Some(Changed::make(self.journals, self.lab, self.changes, self.may_flap)?);
+                self.held = Some(Changed::make(self.journals, self.place, self.changes, self.may_flap)?);
             }
-            (TrialSide::A, Some(changed)) => changed.put_back(self.lab)?,
+            (TrialSide::A, Some(changed)) => changed.put_back(self.place)?,
             (_, as_before) => self.held = as_before,
         }
         Ok(())

@@ -6,7 +6,7 @@
 //! **Price.** Knobs are changed before each measurement and put back after it, so what a change leaves in its wake (a cold cache, a
 //! learned metric) meets the setting that is measured next; the order is drawn anew for each block.
 
-use crate::change::{Changed, LabChange, inside};
+use crate::change::{Changed, LabChange, Tunable};
 use crate::notices::Notices;
 use crate::plan::Plan;
 use crate::session::Course;
@@ -14,7 +14,6 @@ use crate::trial::figure_of;
 use linux::journal::Journals;
 use linux::lab::Lab;
 use linux::sys::process;
-use linux::tune::kept;
 use record::search::LeftOut;
 use record::{Problem, Result};
 use std::time::{Duration, Instant};
@@ -94,11 +93,9 @@ fn try_out(journals: &Journals, lab: &Lab, change: &LabChange, may_flap: bool) -
     Changed::make(journals, lab, std::slice::from_ref(change), may_flap)?.put_back(lab)
 }
 
-/// Whether the lab is what a change would make it.
-pub(super) fn is_so(lab: &Lab, change: &LabChange) -> Result<bool> {
-    let compared =
-        inside(lab.node(&change.node)?, change, |namespace| kept::compare(namespace, &change.asks))?;
-    Ok(compared.is_empty())
+/// Whether the lab, or the hosts, are what a change would make them.
+pub(super) fn is_so(place: &dyn Tunable, change: &LabChange) -> Result<bool> {
+    Ok(place.compare(change)?.is_empty())
 }
 
 impl LabChange {

@@ -1,4 +1,4 @@
-//! What is worth trying: the doctor looks at the nodes of a lab while a test runs, and each knob that it would turn becomes a change.
+//! What is worth trying: the doctor looks at the nodes of a lab, or at two hosts, while a test runs, and each knob that it would turn becomes a change.
 //!
 //! **What.** Each test of a plan runs once, long enough for a window in its middle, and has a record with facts like one of `run --doctor`:
 //! of those the rules are asked. What they advise is listed once, the largest estimated loss first.
@@ -6,11 +6,10 @@
 //! **Price.** A trial follows for each change.
 
 use super::search;
-use crate::change::{Changed, LabChange};
+use crate::change::{Changed, LabChange, Tunable};
 use crate::notices::Notices;
 use crate::plan::Plan;
 use crate::session::Course;
-use linux::lab::Lab;
 use record::trial::Suspect;
 use record::{Problem, Result, TestSpec};
 use study::doctor::{AdvisedChange, DoctorReport, Goal, RuleStatus};
@@ -40,7 +39,7 @@ pub struct Bounds {
 /// # Errors
 /// As [`Course::measure`]. Host: facts cannot be taken.
 pub fn find(
-    lab: &Lab,
+    place: &dyn Tunable,
     plan: &Plan,
     course: &mut Course<'_>,
     bounds: Bounds,
@@ -51,14 +50,19 @@ pub fn find(
         notices.part("asking the doctor", test as u64, plan.tests.len() as u64);
         let measured = course.measure(plan, test, 1, test as u32 + 1, notices)?;
         // One that could not be run is a finding of its record.
-        let Some(measured) = measured else { continue };
-        let missing =
-            || Problem::host("the doctor cannot judge it without facts").at(plan.tests[test].name.clone());
-        let report = study::doctor::of_test(measured).ok_or_else(missing)?;
-        all.extend(suspects(&report, &plan.tests[test].spec, bounds.may_flap));
+        if measured.is_none() {
+            continue;
+        }
+        let reports = course.examined();
+        if reports.is_empty() {
+            let missing = Problem::host("the doctor cannot judge it without facts");
+            return Err(missing.at(plan.tests[test].name.clone()));
+        }
+        let spec = &plan.tests[test].spec;
+        all.extend(reports.iter().flat_map(|report| suspects(report, spec, bounds.may_flap)));
     }
     let mut all = ranked(all);
-    choose(&mut all, bounds.most, &mut |change| refusal(lab, change, bounds.may_flap))?;
+    choose(&mut all, bounds.most, &mut |change| refusal(place, change, bounds.may_flap))?;
     Ok(all)
 }
 
@@ -80,12 +84,12 @@ fn choose(
 }
 
 /// Why a change cannot be made or is none; nothing when it can be tried.
-fn refusal(lab: &Lab, change: &str, may_flap: bool) -> Result<Option<String>> {
-    let made = LabChange::parse(change).and_then(|change| match search::is_so(lab, &change)? {
+fn refusal(place: &dyn Tunable, change: &str, may_flap: bool) -> Result<Option<String>> {
+    let made = LabChange::parse(change).and_then(|change| match search::is_so(place, &change)? {
         true => Err(Problem::input(search::ALREADY)),
-        false => Changed::make(&linux::undo::journals()?, lab, &[change], may_flap),
+        false => Changed::make(&linux::undo::journals()?, place, &[change], may_flap),
     });
-    made.map_or_else(|problem| Ok(Some(problem.to_string())), |made| made.put_back(lab).map(|()| None))
+    made.map_or_else(|problem| Ok(Some(problem.to_string())), |made| made.put_back(place).map(|()| None))
 }
 
 /// The changes that a report advises.

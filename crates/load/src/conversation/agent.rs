@@ -155,7 +155,7 @@ impl TestRunner for Runner {
         let host = self.host.as_ref().ok_or_else(refused)?;
         let test = self.test.as_ref().ok_or_else(|| Problem::input("no test is prepared"))?;
         let flow = observation::flow(&test.setup.spec, &ports, stream);
-        self.watch = Some(HostWatch::start(&host.nodes, &flow, &[std::process::id()])?);
+        self.watch = Some(HostWatch::start(&host.nodes, &flow, (std::process::id(), "receiver"))?);
         self.facts = facts.map(|when| FactsWatch::start(host, when)).transpose()?;
         Ok(())
     }

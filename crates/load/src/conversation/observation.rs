@@ -1,7 +1,7 @@
 //! What the host of an end sees around a test: counters of some nodes before and after, the flow at their interfaces, its drops.
 
 use crate::protocol::setup::DataPorts;
-use linux::observe::{ConditionWatch, Flow, FlowLinks, FlowProtocol, FlowWatch, Observer, host_facts};
+use linux::observe::{Actor, ConditionWatch, Flow, FlowLinks, FlowProtocol, FlowWatch, Observer, host_facts};
 use linux::sys::netns;
 use record::kind::Transport;
 use record::{HostObservation, Result, TestSpec};
@@ -13,26 +13,30 @@ pub type Nodes = Vec<(String, OwnedFd)>;
 /// An observation that goes on.
 pub struct HostWatch {
     observer: Observer,
+    actors: Vec<Actor>,
     watch: FlowWatch,
     conditions: ConditionWatch,
     seen: HostObservation,
 }
 
 impl HostWatch {
-    /// Begins to watch a flow at these nodes, of which the first is the process's own, and reads their counters; `processes` are those of the test.
+    /// Begins to watch a flow at these nodes, of which the first is the process's own, and reads their counters; `end` is the process of
+    /// this host's end of the test, and its role.
     ///
     /// # Errors
     /// A host problem when a node cannot be entered.
-    pub fn start(nodes: &Nodes, flow: &Flow, processes: &[u32]) -> Result<HostWatch> {
+    pub fn start(nodes: &Nodes, flow: &Flow, (pid, role): (u32, &str)) -> Result<HostWatch> {
         let nodes: Vec<(String, BorrowedFd<'_>)> =
             nodes.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
         let watch = FlowWatch::start(&nodes, flow, FlowLinks::default(), None);
         let mut observer = Observer::new(&nodes)?;
         let namespace = nodes.first().and_then(|(_, own)| netns::inode(*own).ok()).unwrap_or(0);
-        let before = observer.snapshot(&[])?;
+        let own = nodes.first().map(|(name, _)| name.clone()).unwrap_or_default();
+        let actors = vec![Actor { pid, role: role.into(), node: own }];
+        let before = observer.snapshot(&actors)?;
         let seen = HostObservation { namespace, host: host_facts(), before, ..HostObservation::default() };
-        let conditions = ConditionWatch::start(&nodes, processes);
-        Ok(HostWatch { observer, watch, conditions, seen })
+        let conditions = ConditionWatch::start(&nodes, &[pid]);
+        Ok(HostWatch { observer, actors, watch, conditions, seen })
     }
 
     /// The traffic has ended.
@@ -54,7 +58,7 @@ impl HostWatch {
     /// A host problem when counters cannot be read.
     pub fn end(mut self) -> Result<HostObservation> {
         self.seen.conditions = vec![self.conditions.end()];
-        self.seen.after = self.observer.snapshot(&[])?;
+        self.seen.after = self.observer.snapshot(&self.actors)?;
         let (flow, witnessed, _) = self.watch.end()?;
         self.seen.flow = flow;
         match witnessed {

@@ -1,0 +1,126 @@
+//! This host and another one, which answers tests (`pathlab serve`), as a testbed.
+//!
+//! **What.** The first node of a plan's path is this host, the second the other one. Each test has a control connection and a sending process of its own; both hosts
+//! are observed as by `pathlab test` ([`crate::hosts`]), and where one cannot be, the test has the figures of its ends alone.
+//!
+//! **Price.** As of `pathlab test`.
+
+use super::{Testbed, Tried, Wanted};
+use crate::hosts::{Examined, HostPair, HostsObserver, examined, remote, unobserved};
+use crate::measure;
+use crate::notices::Notices;
+use crate::plan::{Plan, Planned};
+use load::conversation::controller;
+use load::protocol::setup::EndRole;
+use record::facts::Facts;
+use record::{Problem, ProblemKind, Result, RunRecord, TestRecord};
+use std::collections::BTreeSet;
+use study::doctor::{DoctorReport, Goal};
+
+/// Two hosts under measurement.
+pub struct HostsBed<'a> {
+    pair: &'a HostPair,
+    /// What the doctor found in the last test at each host.
+    reports: Vec<DoctorReport>,
+    /// Why hosts are not observed, each reason once.
+    said: BTreeSet<String>,
+}
+
+impl<'a> HostsBed<'a> {
+    /// Looks whether the tests of a plan can go between the two.
+    ///
+    /// # Errors
+    /// Input: the plan wants what only a lab has; the other host has no address of its IP version. Host: this host cannot send such a test.
+    pub fn open(pair: &'a HostPair, plan: &Plan) -> Result<HostsBed<'a>> {
+        let extra = plan.extra;
+        if extra.profile_hz.is_some() || extra.layers_every.is_some() || extra.dead_frames {
+            return Err(Problem::input("profiles, layers and dead frames are watched in labs only")
+                .help("leave --profile, --layers and --drops out, or measure in a lab"));
+        }
+        for test in &plan.tests {
+            load::check_host(&test.spec, EndRole::Sender).map_err(|problem| problem.at(&test.name))?;
+            pair.address(test.spec.family).map_err(|problem| problem.at(&test.name))?;
+        }
+        Ok(HostsBed { pair, reports: vec![], said: BTreeSet::new() })
+    }
+
+    fn test(&mut self, planned: &Planned, wanted: &Wanted, notices: &dyn Notices) -> Result<TestRecord> {
+        let spec = &planned.spec;
+        let address = self.pair.address(spec.family)?;
+        let mut receiver = remote::connect(address, &self.pair.name)?;
+        let mut sender = measure::start_here()?;
+        let own = linux::namespace::open(".").map(|own| vec![own]).map_err(|problem| problem.to_string());
+        let mut observer = HostsObserver::new(spec, sender.pid(), own, wanted.facts);
+        let outcome = measure::interruptible(&[sender.pid()], || {
+            controller::run(spec, &mut sender.link, &mut receiver, address.ip(), &mut observer)
+        });
+        if linux::sys::process::interrupted() {
+            return Err(Problem::input("interrupted").help("what was changed is put back"));
+        }
+        let outcome = outcome?;
+        let ends = observer.facts();
+        let mut test = observer.conclude(&outcome, address.ip()).unwrap_or_else(|why| {
+            if self.said.insert(why.clone()) {
+                notices.note(&format!("no ledger between the hosts: {why}"));
+            }
+            unobserved(spec, &outcome, address.ip(), &why)
+        });
+        let ends = ends.into_iter().zip([&spec.from, &spec.to]);
+        let ends = ends.map(|((_, facts), node)| (node.clone(), facts.map(|facts| named(facts, node))));
+        let examined = examined(ends.collect(), Some(&test), Goal::of(spec.kind));
+        test.facts = self.told(examined, notices);
+        test.criteria = study::criteria::judge(planned.criteria, &test);
+        Ok(test)
+    }
+
+    /// Keeps what the doctor found, and says where nothing is known; the facts of this host.
+    fn told(&mut self, ends: Vec<Examined>, notices: &dyn Notices) -> Option<Facts> {
+        let mut near = None;
+        self.reports.clear();
+        for (at, end) in ends.into_iter().enumerate() {
+            if let Some(why) = end.unknown.filter(|why| self.said.insert(format!("{}: {why}", end.host))) {
+                notices.note(&format!("{}: the doctor sees no facts: {why}", end.host));
+            }
+            self.reports.extend(end.report);
+            near = near.or(end.facts.filter(|_| at == 0));
+        }
+        near
+    }
+}
+
+/// Facts of a host whose own namespace has the name of a node.
+fn named(mut facts: Facts, node: &str) -> Facts {
+    if let Some(own) = facts.nodes.remove(linux::namespace::OWN) {
+        facts.nodes.insert(node.to_owned(), own);
+    }
+    facts
+}
+
+impl Testbed for HostsBed<'_> {
+    fn describe(&self, header: &mut RunRecord) {
+        header.host = linux::observe::host_facts();
+        header.topology = self.pair.to_string();
+    }
+
+    fn measure(
+        &mut self,
+        planned: &Planned,
+        test: TestRecord,
+        wanted: Wanted,
+        notices: &dyn Notices,
+    ) -> Result<Tried> {
+        match self.test(planned, &wanted, notices) {
+            Ok(measured) => {
+                let TestRecord { name, repetition, order, place, begun, .. } = test;
+                let measured = TestRecord { name, repetition, order, place, begun, ..measured };
+                Ok(Tried::Measured(Box::new(measured)))
+            }
+            Err(why) if why.kind == ProblemKind::Measured => Ok(Tried::NotMade { why, told: vec![] }),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    fn examined(&self, _: &TestRecord) -> Vec<DoctorReport> {
+        self.reports.clone()
+    }
+}

@@ -1,0 +1,141 @@
+//! The same plans between two hosts: `run --to` and `prove --to`, with the other host answering tests.
+
+use crate::alone;
+use crate::runs::first_line;
+use crate::support::steal::Steal;
+use crate::support::{Kept, PATHLAB, TestLab, command, finish, installed, is_root, skip, start};
+use serde_json::Value;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+/// Two hosts of a lab: a, where commands are given, and b, which answers tests at 10.0.0.2.
+struct Pair {
+    lab: TestLab,
+    folder: tempfile::TempDir,
+}
+
+impl Pair {
+    fn up() -> Pair {
+        Pair { lab: TestLab::up("pair", "between"), folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn program(&self, node: &str, arguments: &[&str]) -> std::process::Command {
+        let mut program = command("ip");
+        program.args(["netns", "exec", &self.lab.netns(node), PATHLAB]).args(arguments);
+        program
+    }
+
+    fn serve(&self, more: &[&str]) -> Kept {
+        let mut server = self.program("b", &[&["serve", "--bind", "10.0.0.2", "--json"][..], more].concat());
+        server.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut server = Kept::new(server.spawn().unwrap());
+        first_line(server.stdout_pipe().unwrap());
+        server
+    }
+
+    fn plan(&self, tests: &str) -> String {
+        let plan = self.folder.path().join("between.plan");
+        std::fs::write(&plan, format!("topology pair\nrepetitions 1\n{tests}")).unwrap();
+        plan.display().to_string()
+    }
+
+    /// What a command at a says, with its records in a folder of the test.
+    fn at_a(&self, arguments: &[&str]) -> Output {
+        let records = self.folder.path().join("runs").display().to_string();
+        let all = [arguments, &["--to", "10.0.0.2", "--dir", &records]].concat();
+        finish(start(self.program("a", &all)), Duration::from_secs(120))
+    }
+}
+
+fn document(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text)
+        .unwrap_or_else(|e| panic!("{e}: {text}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn of<'a>(run: &'a Value, kind: &str) -> &'a Value {
+    run["tests"].as_array().unwrap().iter().find(|test| test["kind"] == kind).expect("a test of the kind")
+}
+
+fn refusal(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A plan of a lab has its figures, criteria and ledger between two hosts, too, beside others' datagrams; what only a lab has is refused.
+#[test]
+fn a_plan_is_carried_out_between_two_hosts() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("a plan between two hosts", "it needs root");
+    }
+    let pair = Pair::up();
+    let plan = pair.plan(
+        "test udp-stream rate 3kpps count 900 max-loss 0\ntest tcp-rr rate 500pps count 100 min-rate 400pps\n",
+    );
+    // Nobody tells the other host's counters: figures and criteria are there all the same.
+    let silent = pair.serve(&[]);
+    let output = pair.at_a(&["run", &plan, "--json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let run = document(&output);
+    assert_eq!(said.matches("no ledger between the hosts").count(), 1, "once for all tests: {said}");
+    let stream = of(&run, "udp-stream");
+    assert_eq!((&stream["received"]["unique"], &stream["ledger"]), (&900.into(), &Value::Null));
+    assert_eq!(output.status.code(), Some(0), "its criteria hold: {run:#}");
+    drop(silent);
+
+    let _server = pair.serve(&["--observe"]);
+    let others = "import socket,time\no=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\nwhile True:\n  o.sendto(b'x'*64,('10.0.0.2',9)); time.sleep(0.0005)";
+    let mut stranger = command("ip");
+    stranger.args(["netns", "exec", &pair.lab.netns("a"), "python3", "-c", others]);
+    let _stranger = Kept::new(start(stranger));
+    let run = document(&pair.at_a(&["run", &plan, "--json"]));
+    for test in run["tests"].as_array().unwrap() {
+        let criteria = test["criteria"].as_array().unwrap();
+        assert!(criteria.len() == 1 && criteria[0]["passed"] == true, "{criteria:#?}");
+        let ends: Vec<&Value> = test["actors"].as_array().unwrap().iter().map(|one| &one["node"]).collect();
+        assert_eq!(ends, ["a", "b"], "the CPU time of both ends");
+    }
+    let ledger = &of(&run, "udp-stream")["ledger"];
+    assert_eq!((&ledger["sent"], &ledger["unexplained"]), (&900.into(), &0.into()), "{ledger:#}");
+    assert_eq!(run["topology"], "# a is this host, b is 10.0.0.2\nnode a b\n");
+
+    let layers = refusal(&pair.at_a(&["run", &plan, "--layers"]));
+    assert!(layers.contains("in labs only"), "{layers}");
+}
+
+/// Segmentation is off at this host: the doctor names it first, the trial shows the gain, it stays until it is undone. Knobs of another host are not
+/// touched from here.
+#[test]
+fn a_slow_host_is_cured_by_what_the_doctor_advises() {
+    let _turn = alone();
+    if !is_root() || !installed("ethtool") {
+        return skip("a slow host", "it needs root and ethtool");
+    }
+    let pair = Pair::up();
+    let segmentation = || -> String {
+        let all = pair.lab.must("a", "ethtool -k eth0");
+        let line = all.lines().find(|line| line.starts_with("tcp-segmentation-offload"));
+        line.unwrap_or_default().to_owned()
+    };
+    let plan = pair.plan("test tcp-stream duration 300ms\n");
+    let _server = pair.serve(&["--observe"]);
+    pair.lab.must("a", "ethtool -K eth0 tso off");
+    let steal = Steal::begin();
+    let flags = ["prove", "--doctor", "--most", "1", "--plan", &plan, "--pairs", "6", "--json"];
+    let output = pair.at_a(&flags);
+    let proof = document(&output);
+    let is_better = output.status.code() == Some(0) && proof["proofs"][0]["is_better"] == true;
+    if steal.holds("a slow host", is_better, format_args!("{proof:#}")) {
+        assert_eq!((&proof["suspects"][0]["rule"], &proof["to"]), (&"OFF-01".into(), &"10.0.0.2".into()));
+        assert_eq!(proof["suspects"][0]["change"], "a/eth0:feature.tx-tcp-segmentation=on", "{proof:#}");
+        assert_eq!(proof["kept"].as_array().unwrap().len(), 1, "{proof:#}");
+        assert!(segmentation().ends_with(": on"), "{}", segmentation());
+        let interface = "eth0:feature.tx-tcp-segmentation";
+        let undone = finish(start(pair.program("a", &["tune", "undo", interface])), Duration::from_secs(20));
+        assert!(undone.status.success(), "{undone:?}");
+        assert!(segmentation().ends_with(": off"), "{}", segmentation());
+    }
+    let far = refusal(&pair.at_a(&["prove", "b/eth0:mtu=1400", "--plan", &plan]));
+    assert!(far.contains("'b' is 10.0.0.2, whose knobs cannot be set from here"), "{far}");
+}
