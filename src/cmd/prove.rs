@@ -30,8 +30,8 @@ pub struct ProveArgs {
     /// Of what the doctor advises and can be done, try only the first N, those with the largest estimated loss.
     #[arg(long, value_name = "N", requires = "doctor", value_parser = clap::value_parser!(u16).range(1..))]
     most: Option<u16>,
-    /// Measure between this host and that one, where 'pathlab serve --observe' runs, and change this host's knobs: the first node of the plan's path (a) is
-    /// this host, the second (b) the other one.
+    /// Measure between this host and that one, where 'pathlab serve --observe' runs, with --tune if its knobs are to be changed, too: the first
+    /// node of the plan's path (a) is this host, the second (b) the other one.
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "lab")]
     to: Option<String>,
     #[command(flatten)]

@@ -9,6 +9,7 @@ use linux::sys::process;
 use linux::sys::socket::{self, Direction};
 use load::conversation::agent::{self, TestLock};
 use load::conversation::facts::Host;
+use load::conversation::knobs::OpenKnobs;
 use record::{Problem, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -36,13 +37,19 @@ pub struct ServeArgs {
     /// sockets, filters and drops, and what the doctor judges. With that 'pathlab test' has a ledger, and 'test --doctor' sees both ends.
     #[arg(long, value_name = "NAMESPACE", num_args = 0..)]
     observe: Option<Vec<String>>,
+    /// Let whoever reaches the port change settings of this host: for as long as its connection lasts, or until 'pathlab tune undo'. With that
+    /// 'pathlab prove --to' tries knobs of this host, too (docs/hosts.md).
+    #[arg(long, requires = "observe")]
+    tune: bool,
 }
 
 /// Listens and serves.
 pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     let namespaces = args.observe.as_ref().map(|names| super::namespaces::with_own("--observe", names));
-    let host = namespaces.transpose()?.map(|nodes| Arc::new(experiment::doctor::host(nodes)));
+    let knobs = args.tune.then_some(experiment::change::for_a_controller as OpenKnobs);
+    let host = namespaces.transpose()?.map(experiment::doctor::host);
+    let host = host.map(|host| Arc::new(Host { knobs, ..host }));
     let listener = listen(&args)?;
     // An interrupt that comes just before a call of accept is seen after this time.
     let wait = socket::set_timeout(&listener, Direction::Receive, Some(TICK));

@@ -6,7 +6,7 @@ use crate::support::steal::Steal;
 use crate::support::{Kept, PATHLAB, TestLab, command, finish, installed, is_root, skip, start};
 use serde_json::Value;
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Two hosts of a lab: a, where commands are given, and b, which answers tests at 10.0.0.2.
 struct Pair {
@@ -136,6 +136,62 @@ fn a_slow_host_is_cured_by_what_the_doctor_advises() {
         assert!(undone.status.success(), "{undone:?}");
         assert!(segmentation().ends_with(": off"), "{}", segmentation());
     }
-    let far = refusal(&pair.at_a(&["prove", "b/eth0:mtu=1400", "--plan", &plan]));
-    assert!(far.contains("'b' is 10.0.0.2, whose knobs cannot be set from here"), "{far}");
+    let far = pair.at_a(&["prove", "b/eth0:mtu=1400", "--plan", &plan]);
+    let said = String::from_utf8_lossy(&far.stderr);
+    assert!(far.status.code() == Some(3) && said.contains("serve --observe --tune"), "{said}");
+}
+
+/// The receiver's buffer is small: it is changed at the other host, which lets us; what is held there ends with us, what is kept is undone there.
+#[test]
+fn knobs_of_the_other_host_are_tried_where_it_lets_us() {
+    let _turn = alone();
+    if !is_root() || !installed("sysctl") {
+        return skip("knobs of another host", "it needs root and sysctl");
+    }
+    const SMALL: &str = "4096 4096 4096";
+    const USUAL: &str = "4096 131072 6291456";
+    let pair = Pair::up();
+    let buffer = || -> String {
+        let text = pair.lab.must("b", "sysctl -n net.ipv4.tcp_rmem");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let until = |wanted: &str| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while buffer() != wanted {
+            assert!(Instant::now() < deadline, "{} and not {wanted}", buffer());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    pair.lab.must("b", &format!("sysctl -w net.ipv4.tcp_rmem='{SMALL}'"));
+    let plan = pair.plan("test tcp-stream duration 150ms\n");
+    let _server = pair.serve(&["--observe", "--tune"]);
+    let change = format!("b/net.ipv4.tcp_rmem={USUAL}");
+    let prove = ["prove", &change, "--plan", &plan, "--pairs", "6", "--json"];
+
+    // Whoever is killed holds nothing any more.
+    let records = pair.folder.path().join("killed").display().to_string();
+    let all = [&prove[..], &["--to", "10.0.0.2", "--dir", &records]].concat();
+    let mut killed = pair.program("a", &all);
+    killed.stdout(Stdio::null()).stderr(Stdio::null());
+    let killed = Kept::new(start(killed));
+    until(USUAL);
+    let mut killed = killed.take();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    until(SMALL);
+
+    let steal = Steal::begin();
+    let output = pair.at_a(&prove);
+    let proof = document(&output);
+    let is_better = output.status.code() == Some(0) && proof["proofs"][0]["is_better"] == true;
+    if steal.holds("knobs of another host", is_better, format_args!("{proof:#}")) {
+        assert_eq!(proof["kept"][0]["namespace"], "10.0.0.2", "{proof:#}");
+        assert_eq!(buffer(), USUAL, "it is kept there");
+        let undo = pair.program("b", &["tune", "undo", "net.ipv4.tcp_rmem"]);
+        let undone = finish(start(undo), Duration::from_secs(20));
+        assert!(undone.status.success() && buffer() == SMALL, "{undone:?} {}", buffer());
+    }
+    let wrong = pair.at_a(&["prove", "b/eth0:nosuch=1", "--plan", &plan]);
+    let said = refusal(&wrong);
+    assert!(said.contains("b/eth0:nosuch=1: 10.0.0.2: there is no knob 'nosuch'"), "{said}");
 }

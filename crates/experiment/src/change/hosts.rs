@@ -1,51 +1,159 @@
-//! Knobs at the two ends of a test between hosts.
+//! Knobs at the two ends of a test between hosts: those of this one, and those of the other one where it lets us.
+//!
+//! **What.** [`HostPair`] is [`Tunable`]: its near node is this host ([`ThisHost`]); what is held at the far one is held by a control connection of its own, and is put back
+//! there when that ends, whyever. [`for_a_controller`] is the other side of it.
 
-use super::{Holding, LabChange, Tunable, located};
-use crate::hosts::HostPair;
+use super::{Changed, Holding, LabChange, Tunable, located};
+use crate::hosts::{HostPair, remote};
 use linux::journal::Journals;
 use linux::namespace::OWN;
 use linux::netlink::Netlink;
-use linux::tune::kept;
+use linux::tune::kept::{self, Ask};
+use load::conversation::knobs::{Knobs, RemoteKnobs};
+use load::protocol::message::{Tune, TuneAction};
 use record::knob::KnobChange;
 use record::{Problem, Result};
+use std::fmt;
 
-impl HostPair {
-    /// Does something with a change if it is one of this host.
-    fn here<T>(&self, change: &LabChange, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let refused = |what: String, help: String| Err(Problem::input(what).at(&change.text).help(help));
-        match &change.node {
-            node if *node == self.near => work().map_err(|problem| located(problem, change)),
-            node if *node == self.far => refused(
-                format!("'{node}' is {}, whose knobs cannot be set from here", self.name),
-                "run 'pathlab prove' there, or set it there with 'pathlab tune set' for all of this trial"
-                    .into(),
-            ),
-            node => refused(
-                format!("there is no node '{node}'"),
-                format!("'{}' is this host, '{}' is {}", self.near, self.far, self.name),
-            ),
-        }
-    }
+/// This host as a node.
+struct ThisHost {
+    node: String,
 }
 
-impl Tunable for HostPair {
+impl Tunable for ThisHost {
     fn hold(&self, journals: &Journals, change: &LabChange, may_flap: bool) -> Result<Box<dyn Holding>> {
-        let (held, _) = self.here(change, || kept::hold(journals, OWN, &change.asks, may_flap))?;
+        let held = kept::hold(journals, OWN, &change.asks, may_flap);
+        let (held, _) = held.map_err(|problem| located(problem, change))?;
         Ok(Box::new(held))
     }
 
     fn set(&self, journals: &Journals, change: &LabChange, may_flap: bool) -> Result<Vec<KnobChange>> {
-        self.here(change, || kept::set(journals, OWN, &change.asks, may_flap))
+        kept::set(journals, OWN, &change.asks, may_flap).map_err(|problem| located(problem, change))
     }
 
     fn compare(&self, change: &LabChange) -> Result<Vec<KnobChange>> {
-        self.here(change, || kept::compare(OWN, &change.asks))
+        kept::compare(OWN, &change.asks).map_err(|problem| located(problem, change))
     }
 
     fn passing(&self) -> Result<Vec<(String, String)>> {
         let refused = |why| Problem::host(format!("the links of this host cannot be listed: {why}"));
         let links = Netlink::open().links().map_err(refused)?;
         let passing = links.into_iter().filter(|link| link.carrier && link.operational);
-        Ok(passing.map(|link| (self.near.clone(), link.name)).collect())
+        Ok(passing.map(|link| (self.node.clone(), link.name)).collect())
+    }
+}
+
+/// Knobs that are held at the other host.
+struct HeldThere(RemoteKnobs);
+
+impl Holding for HeldThere {
+    fn put_back(mut self: Box<Self>) -> Result<()> {
+        self.0.put_back()
+    }
+}
+
+impl fmt::Debug for HeldThere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeldThere")
+    }
+}
+
+impl HostPair {
+    fn here(&self) -> ThisHost {
+        ThisHost { node: self.near.clone() }
+    }
+
+    /// Whether the node of a change is this host; else it is the other one.
+    fn is_here(&self, change: &LabChange) -> Result<bool> {
+        match &change.node {
+            node if *node == self.near => Ok(true),
+            node if *node == self.far => Ok(false),
+            node => Err(Problem::input(format!("there is no node '{node}'"))
+                .at(&change.text)
+                .help(format!("'{}' is this host, '{}' is {}", self.near, self.far, self.name))),
+        }
+    }
+
+    /// Asks the other host to do something with the knobs of a change; the connection holds what it holds.
+    fn there(
+        &self,
+        change: &LabChange,
+        action: TuneAction,
+        may_flap: bool,
+    ) -> Result<(RemoteKnobs, Vec<KnobChange>)> {
+        let mut knobs = RemoteKnobs::new(remote::connect(remote::resolve(&self.name, None)?, &self.name)?);
+        let asked = Tune { knobs: change.asks.iter().map(Ask::to_string).collect(), action, may_flap };
+        let mut changes = knobs.tune(asked).map_err(|problem| problem.at(&change.text))?;
+        changes.iter_mut().for_each(|change| change.namespace = Some(self.name.clone()));
+        Ok((knobs, changes))
+    }
+}
+
+impl Tunable for HostPair {
+    fn hold(&self, journals: &Journals, change: &LabChange, may_flap: bool) -> Result<Box<dyn Holding>> {
+        if self.is_here(change)? {
+            return self.here().hold(journals, change, may_flap);
+        }
+        let (knobs, _) = self.there(change, TuneAction::Hold, may_flap)?;
+        Ok(Box::new(HeldThere(knobs)))
+    }
+
+    fn set(&self, journals: &Journals, change: &LabChange, may_flap: bool) -> Result<Vec<KnobChange>> {
+        if self.is_here(change)? {
+            return self.here().set(journals, change, may_flap);
+        }
+        Ok(self.there(change, TuneAction::Keep, may_flap)?.1)
+    }
+
+    fn compare(&self, change: &LabChange) -> Result<Vec<KnobChange>> {
+        if self.is_here(change)? {
+            return self.here().compare(change);
+        }
+        Ok(self.there(change, TuneAction::Compare, true)?.1)
+    }
+
+    fn passing(&self) -> Result<Vec<(String, String)>> {
+        self.here().passing()
+    }
+}
+
+/// Knobs of this host that are changed for a controller at another one.
+struct ForController {
+    host: ThisHost,
+    held: Vec<Changed>,
+}
+
+/// Begins to change knobs of this host for a controller; what is held is put back when this is dropped.
+pub fn for_a_controller() -> Box<dyn Knobs> {
+    Box::new(ForController { host: ThisHost { node: OWN.into() }, held: vec![] })
+}
+
+impl Knobs for ForController {
+    fn tune(&mut self, asked: &Tune) -> Result<Vec<KnobChange>> {
+        let asks = asked.knobs.iter().map(|knob| Ask::parse(knob, None)).collect::<Result<_>>()?;
+        let change = LabChange { node: OWN.into(), asks, text: asked.knobs.join("+") };
+        let journals = linux::undo::journals()?;
+        match asked.action {
+            TuneAction::Hold => {
+                let differing = self.host.compare(&change)?;
+                self.held.push(Changed::make(&journals, &self.host, &[change], asked.may_flap)?);
+                Ok(differing)
+            }
+            TuneAction::Keep => self.host.set(&journals, &change, asked.may_flap),
+            TuneAction::Compare => self.host.compare(&change),
+        }
+    }
+
+    fn put_back(&mut self) -> Result<()> {
+        let held = std::mem::take(&mut self.held).into_iter().rev();
+        let all: Vec<Result<()>> = held.map(|changed| changed.put_back(&self.host)).collect();
+        all.into_iter().collect()
+    }
+}
+
+impl Drop for ForController {
+    fn drop(&mut self) {
+        // What cannot be put back has its journal, and 'pathlab tune undo' says so.
+        let _ = self.put_back();
     }
 }

@@ -9,6 +9,8 @@
 mod hosts;
 mod links;
 
+pub use hosts::for_a_controller;
+
 use linux::journal::Journals;
 use linux::lab::{Lab, Node};
 use linux::sys::netns;

@@ -35,7 +35,7 @@ pub fn window_ms(length_ms: u64) -> u64 {
 
 /// A host that tells what it sees of a test between two hosts, also what the doctor judges.
 pub fn host(nodes: Nodes) -> Host {
-    Host { nodes, facts: of_nodes }
+    Host { nodes, facts: of_nodes, knobs: None }
 }
 
 fn of_nodes(nodes: &Nodes, window: Duration) -> Result<Facts> {

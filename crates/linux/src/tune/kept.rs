@@ -9,6 +9,7 @@
 //! **Price.** Two commands wait for each other. A change that died between its write and its reading back is put back whatever the
 //! knob says then, so somebody else's change in that moment is taken for its own.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -41,6 +42,16 @@ pub struct Ask {
     pub name: String,
     /// What to set it to.
     pub value: String,
+}
+
+/// As [`Ask::parse`] reads it.
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(interface) = &self.interface {
+            write!(f, "{interface}:")?;
+        }
+        write!(f, "{}={}", self.name, self.value)
+    }
 }
 
 /// The interface and the knob that a text names: `ring.rx`, `eth1:ring.rx`, `net.core.rmem_max`, `sysctl net.core.rmem_max`.

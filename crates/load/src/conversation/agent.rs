@@ -4,14 +4,16 @@
 //! controller (or its death) is noticed while traffic runs, and nothing but traffic runs in the traffic thread.
 
 use super::facts::{FactsWatch, Host};
+use super::knobs::Knobs;
 use super::link::{ByteStream, Wire, hello};
 use super::observation::{self, HostWatch};
 use crate::kind;
 use crate::protocol::agent::{Agent, TestRunner};
-use crate::protocol::message::{Numbered, Observe, Prepared, Request};
+use crate::protocol::message::{Numbered, Observe, Prepared, Request, Tune};
 use crate::protocol::setup::{EndRole, Setup};
 use crate::traffic::end::{self, End};
 use linux::sys::{clock, socket};
+use record::knob::KnobChange;
 use record::traffic::{EndReport, Settings};
 use record::{HostObservation, Problem, Result};
 use std::io::{self, Read, Write};
@@ -131,6 +133,8 @@ struct Runner {
     host: Option<Arc<Host>>,
     watch: Option<HostWatch>,
     facts: Option<FactsWatch>,
+    /// Who changes knobs of this host for the controller, once it has asked.
+    knobs: Option<Box<dyn Knobs>>,
 }
 
 impl TestRunner for Runner {
@@ -177,6 +181,18 @@ impl TestRunner for Runner {
 
     fn stop(&mut self) -> Result<Box<EndReport>> {
         self.test.as_mut().ok_or_else(|| Problem::input("no test is prepared"))?.stop()
+    }
+
+    fn tune(&mut self, asked: Tune) -> Result<Vec<KnobChange>> {
+        let open = self.host.as_ref().and_then(|host| host.knobs).ok_or_else(|| {
+            Problem::host("it lets nobody change its knobs")
+                .help("start it with 'pathlab serve --observe --tune'")
+        })?;
+        self.knobs.get_or_insert_with(open).tune(&asked)
+    }
+
+    fn put_back(&mut self) -> Result<()> {
+        self.knobs.as_mut().map_or(Ok(()), |knobs| knobs.put_back())
     }
 
     fn close(&mut self) {
@@ -227,6 +243,7 @@ pub fn serve_in_turn(
         host,
         watch: None,
         facts: None,
+        knobs: None,
     };
     let machine = Agent::new(hello(), clock::monotonic_ns());
     Conversation { wire: Wire::new(stream), machine, runner, start_id: 0 }.run()

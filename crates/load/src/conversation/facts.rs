@@ -4,6 +4,7 @@
 //!
 //! **Price.** Two readings of all facts beside the traffic, on the same CPUs.
 
+use super::knobs::OpenKnobs;
 use super::observation::Nodes;
 use crate::protocol::message::FactsWindow;
 use record::facts::Facts;
@@ -27,6 +28,8 @@ pub struct Host {
     pub nodes: Nodes,
     /// How facts are taken.
     pub facts: TakeFacts,
+    /// Who changes this host's knobs for a controller; none: nobody may.
+    pub knobs: Option<OpenKnobs>,
 }
 
 /// Facts that are being taken.
@@ -93,7 +96,7 @@ mod tests {
     fn host() -> Arc<Host> {
         let facts =
             |_: &Nodes, window: Duration| Ok(Facts { seconds: window.as_secs_f64(), ..Facts::default() });
-        Arc::new(Host { nodes: vec![], facts })
+        Arc::new(Host { nodes: vec![], facts, knobs: None })
     }
 
     #[test]

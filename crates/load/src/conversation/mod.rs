@@ -4,6 +4,7 @@
 pub mod agent;
 pub mod controller;
 pub mod facts;
+pub mod knobs;
 mod link;
 pub mod observation;
 

@@ -2,8 +2,11 @@
 //!
 //! The machine opens no socket itself: what a request asks for, a [`TestRunner`] does.
 
-use super::message::{Hello, Observe, PROTOCOL, Prepared, ProblemMessage, Reply, Request, name};
+use super::message::{
+    Hello, Observe, PROTOCOL, Prepared, ProblemMessage, Reply, Request, Tune, TuneAction, name,
+};
 use super::setup::{EndRole, Setup, longest_ns};
+use record::knob::KnobChange;
 use record::traffic::EndReport;
 use record::{HostObservation, Problem, Result};
 
@@ -11,6 +14,8 @@ use record::{HostObservation, Problem, Result};
 const HELLO_NS: u64 = 10_000_000_000;
 /// A connection without a test is closed after so long.
 const IDLE_NS: u64 = 3_600_000_000_000;
+/// So is one that holds knobs, after so long: a controller that is gone without a word holds them no longer.
+const HOLDING_NS: u64 = 24 * IDLE_NS;
 /// A test of which nothing was heard for its own duration and so long is given up.
 const TEST_NS: u64 = 120_000_000_000;
 /// A message must be whole so long after its first byte.
@@ -60,6 +65,16 @@ pub trait TestRunner {
     fn stop(&mut self) -> Result<Box<EndReport>>;
     /// Ends what runs, closes the sockets.
     fn close(&mut self);
+    /// Changes knobs of this host, or compares them.
+    ///
+    /// # Errors
+    /// It may not, there is no such knob or value, or the kernel refuses.
+    fn tune(&mut self, asked: Tune) -> Result<Vec<KnobChange>>;
+    /// Puts back what is held.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn put_back(&mut self) -> Result<()>;
 }
 
 /// The state machine.
@@ -69,6 +84,8 @@ pub struct Agent {
     hello: Hello,
     deadline_ns: u64,
     test_ns: u64,
+    /// Knobs of this host are held for the controller.
+    holds: bool,
     ended: Option<String>,
 }
 
@@ -76,7 +93,7 @@ impl Agent {
     /// A connection that begins at `now_ns`; `hello` is what this agent says of itself.
     pub fn new(hello: Hello, now_ns: u64) -> Self {
         let deadline_ns = now_ns.saturating_add(HELLO_NS);
-        Agent { state: State::New, hello, deadline_ns, test_ns: 0, ended: None }
+        Agent { state: State::New, hello, deadline_ns, test_ns: 0, holds: false, ended: None }
     }
 
     /// When to come back with [`Agent::tick`] if nothing else happens.
@@ -95,7 +112,7 @@ impl Agent {
             runner.close();
             let why = match self.state {
                 State::New => "did not say hello in time",
-                State::Idle => "asked for nothing for an hour",
+                State::Idle => "asked for nothing for too long",
                 _ => "fell silent in the middle of a test",
             };
             self.ended = Some(why.to_owned());
@@ -120,6 +137,7 @@ impl Agent {
     fn wait_anew(&mut self, now_ns: u64) {
         let patience = match self.state {
             State::New => HELLO_NS,
+            State::Idle if self.holds => HOLDING_NS,
             State::Idle => IDLE_NS,
             _ => self.test_ns.saturating_add(TEST_NS),
         };
@@ -154,6 +172,15 @@ impl Agent {
             (State::Ready(EndRole::Receiver) | State::Sending | State::Sent, Request::Stop) => {
                 self.state = State::Stopped;
                 Reply::Report(runner.stop()?)
+            }
+            (State::Idle, Request::Tune(asked)) => {
+                self.holds |= asked.action == TuneAction::Hold;
+                Reply::Tuned(runner.tune(asked)?)
+            }
+            (State::Idle, Request::PutBack) => {
+                self.holds = false;
+                runner.put_back()?;
+                Reply::Tuned(vec![])
             }
             (_, Request::Close) => {
                 self.state = State::Idle;
@@ -257,6 +284,14 @@ mod tests {
         fn close(&mut self) {
             self.is_open = false;
         }
+        fn tune(&mut self, _: Tune) -> Result<Vec<KnobChange>> {
+            assert!(!self.is_open, "knobs are not changed in a test");
+            self.outcome()
+        }
+        fn put_back(&mut self) -> Result<()> {
+            assert!(!self.is_open);
+            self.outcome()
+        }
     }
 
     #[test]
@@ -278,8 +313,20 @@ mod tests {
         assert!(agent.ended().is_some() && !runner.is_open);
     }
 
+    /// A connection that holds knobs is not an idle one: what it holds stays for longer than an hour.
+    #[test]
+    fn knobs_that_are_held_are_held_for_longer() {
+        let (mut agent, mut runner) = (Agent::new(hello(PROTOCOL), 0), Runner::default());
+        agent.request(Request::Hello(hello(PROTOCOL)), &mut runner);
+        let hold = Tune { knobs: vec![], action: TuneAction::Hold, may_flap: false };
+        assert_eq!(agent.request(Request::Tune(hold), &mut runner), Some(Reply::Tuned(vec![])));
+        assert_eq!(agent.deadline_ns(), HOLDING_NS);
+        agent.request(Request::PutBack, &mut runner);
+        assert_eq!(agent.deadline_ns(), IDLE_NS);
+    }
+
     fn events() -> impl Strategy<Value = Vec<(u8, bool, u64)>> {
-        prop::collection::vec((0u8..15, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
+        prop::collection::vec((0u8..17, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
     }
 
     fn request(kind: u8) -> Option<Request> {
@@ -295,6 +342,8 @@ mod tests {
             8 => Request::Close,
             9 => Request::Observe(Observe::default()),
             10 => Request::Observed,
+            11 => Request::Tune(Tune { knobs: vec![], action: TuneAction::Hold, may_flap: false }),
+            12 => Request::PutBack,
             _ => return None,
         })
     }

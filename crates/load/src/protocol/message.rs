@@ -5,6 +5,7 @@
 
 use super::setup::{DataPorts, Setup};
 use record::HostObservation;
+use record::knob::KnobChange;
 use record::problem::{Problem, ProblemKind};
 use record::traffic::{EndReport, Settings};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,34 @@ pub enum Request {
     Observed,
     /// Close the sockets.
     Close,
+    /// Change knobs of this host, or compare them, between two tests.
+    Tune(Tune),
+    /// Put back what this connection holds, the last first.
+    PutBack,
+}
+
+/// Knobs of the agent's host, and what is to be done with them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tune {
+    /// Each as `NAME=VALUE` or `IF:NAME=VALUE`.
+    pub knobs: Vec<String>,
+    /// What is to be done.
+    pub action: TuneAction,
+    /// They may take a link down for a moment.
+    #[serde(default)]
+    pub may_flap: bool,
+}
+
+/// What is to be done with knobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TuneAction {
+    /// Set them until they are put back, or the connection ends.
+    Hold,
+    /// Set them until 'pathlab tune undo' there.
+    Keep,
+    /// Say which are something else.
+    Compare,
 }
 
 /// The frames that are to be counted, beside what the setup of the test says of them.
@@ -101,6 +130,8 @@ pub enum Reply {
     Observation(Box<HostObservation>),
     /// To [`Request::Close`].
     Closed,
+    /// To [`Request::Tune`] and [`Request::PutBack`]: what was changed, or differs.
+    Tuned(Vec<KnobChange>),
     /// To any request: it cannot be done, and why.
     Failed(ProblemMessage),
 }

@@ -3,9 +3,10 @@
 
 use super::agent::{Agent, TestRunner};
 use super::controller::{self, Controller, Look};
-use super::message::{Hello, Observe, PROTOCOL, Prepared, Reply, Request, name};
+use super::message::{Hello, Observe, PROTOCOL, Prepared, Reply, Request, Tune, name};
 use super::setup::{ClockRelation, EndRole, Outcome, Setup};
 use proptest::prelude::*;
+use record::knob::KnobChange;
 use record::traffic::EndReport;
 use record::{HostObservation, Problem, ProblemKind, TestSpec, TrafficKind};
 use std::collections::VecDeque;
@@ -56,6 +57,12 @@ impl TestRunner for Runner {
     }
     fn close(&mut self) {
         self.is_open = false;
+    }
+    fn tune(&mut self, _: Tune) -> Result<Vec<KnobChange>, Problem> {
+        Ok(vec![])
+    }
+    fn put_back(&mut self) -> Result<(), Problem> {
+        Ok(())
     }
 }
 

@@ -1,0 +1,73 @@
+//! Knobs of a host that are changed for a controller at another one, for as long as its connection lasts or for good.
+//!
+//! **What.** [`Knobs`] is whoever changes them at the agent's host; [`RemoteKnobs`] asks for it from afar.
+//!
+//! **Price.** A control connection for what is held: it ends, whyever, and all is put back.
+
+use super::link::AgentLink;
+use crate::protocol::message::{Reply, Request, Tune, name};
+use record::knob::KnobChange;
+use record::{Problem, Result};
+
+/// How long a change may take, links that come up again included, in nanoseconds.
+const PATIENCE_NS: u64 = 60_000_000_000;
+
+/// Changes knobs of this host; what it holds is put back when it is dropped.
+pub trait Knobs {
+    /// Changes or compares them.
+    ///
+    /// # Errors
+    /// Input: no such knob or value. Host: the kernel refuses.
+    fn tune(&mut self, asked: &Tune) -> Result<Vec<KnobChange>>;
+
+    /// Puts back what is held, the last first.
+    ///
+    /// # Errors
+    /// Host: the kernel refuses one; its journal stays.
+    fn put_back(&mut self) -> Result<()>;
+}
+
+/// Begins to change knobs for one connection.
+pub type OpenKnobs = fn() -> Box<dyn Knobs>;
+
+/// The knobs of the host behind a control connection.
+pub struct RemoteKnobs(AgentLink);
+
+impl RemoteKnobs {
+    /// By a connection on which nothing else is asked.
+    pub fn new(link: AgentLink) -> RemoteKnobs {
+        RemoteKnobs(link)
+    }
+
+    /// Changes or compares them there.
+    ///
+    /// # Errors
+    /// As [`Knobs::tune`], with the name of the host; or it does not answer, or lets nobody change its knobs.
+    pub fn tune(&mut self, asked: Tune) -> Result<Vec<KnobChange>> {
+        self.ask(Request::Tune(asked))
+    }
+
+    /// Puts back what is held there.
+    ///
+    /// # Errors
+    /// As [`Knobs::put_back`]; or it does not answer.
+    pub fn put_back(&mut self) -> Result<()> {
+        self.ask(Request::PutBack).map(drop)
+    }
+
+    fn ask(&mut self, request: Request) -> Result<Vec<KnobChange>> {
+        let peer = self.0.peer.clone();
+        let lost = |why: String| {
+            Problem::host(format!("{peer} {why} when its knobs were to be changed"))
+                .help("use the same version of pathlab on both hosts")
+        };
+        match self.0.exchange(request, PATIENCE_NS).map_err(lost)? {
+            Reply::Tuned(changes) => Ok(changes),
+            Reply::Failed(failure) => {
+                // Where it was wrong is what was asked for.
+                Err(Problem { place: peer, ..Problem::from(&failure) })
+            }
+            other => Err(lost(format!("answered '{}'", name(&other)))),
+        }
+    }
+}
