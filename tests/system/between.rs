@@ -81,6 +81,10 @@ fn a_plan_is_carried_out_between_two_hosts() {
     assert_eq!(said.matches("no ledger between the hosts").count(), 1, "once for all tests: {said}");
     let stream = of(&run, "udp-stream");
     assert_eq!((&stream["received"]["unique"], &stream["ledger"]), (&900.into(), &Value::Null));
+    let shown =
+        String::from_utf8_lossy(&pair.at_a(&["run", &plan, "--only", "udp-stream"]).stdout).into_owned();
+    let row = shown.lines().find(|line| line.starts_with("udp-stream")).unwrap_or_default().to_owned();
+    assert!(row.trim_end().ends_with(" 0"), "no loss, by the counts of the ends: {shown}");
     assert_eq!(output.status.code(), Some(0), "its criteria hold: {run:#}");
     drop(silent);
 
@@ -100,6 +104,9 @@ fn a_plan_is_carried_out_between_two_hosts() {
     assert_eq!((&ledger["sent"], &ledger["unexplained"]), (&900.into(), &0.into()), "{ledger:#}");
     assert_eq!(run["topology"], "# a is this host, b is 10.0.0.2\nnode a b\n");
 
+    let other = pair.plan("family 6\ntest ping count 3\n");
+    let family = refusal(&pair.at_a(&["run", &other]));
+    assert!(family.contains("has no address with IPv6; say 'family 4' in the plan"), "{family}");
     let layers = refusal(&pair.at_a(&["run", &plan, "--layers"]));
     assert!(layers.contains("in labs only"), "{layers}");
 }

@@ -215,11 +215,15 @@ pub fn told(value: Option<f64>, write: fn(f64) -> String) -> String {
     value.map_or("–".into(), write)
 }
 
-/// Frames that did not arrive, in percent; none for TCP.
+/// Frames that did not arrive, in percent; none for TCP. Where nobody observed the path, messages by the counts of the two ends.
 pub fn loss_percent(test: &TestRecord) -> Option<f64> {
-    let ledger = test.ledger.as_ref()?;
-    let lost = ledger.sent.saturating_sub(ledger.received);
-    (ledger.sent > 0).then(|| lost as f64 * 100.0 / ledger.sent as f64)
+    let (sent, received) = match &test.ledger {
+        Some(ledger) => (ledger.sent, ledger.received),
+        None if test.spec.kind.has_ledger() => (test.sent.datagrams, test.received.unique),
+        None => return None,
+    };
+    let lost = sent.saturating_sub(received);
+    (sent > 0).then(|| lost as f64 * 100.0 / sent as f64)
 }
 
 /// A share of the time of all CPUs of the host during the test, in percent; none when it was shorter than a tick.

@@ -39,7 +39,11 @@ impl<'a> HostsBed<'a> {
         }
         for test in &plan.tests {
             load::check_host(&test.spec, EndRole::Sender).map_err(|problem| problem.at(&test.name))?;
-            pair.address(test.spec.family).map_err(|problem| problem.at(&test.name))?;
+            let other = if test.spec.family == 4 { 6 } else { 4 };
+            pair.address(test.spec.family).map_err(|problem| match pair.address(other) {
+                Ok(_) => problem.at(&test.name).help(format!("say 'family {other}' in the plan")),
+                Err(_) => problem.at(&test.name),
+            })?;
         }
         Ok(HostsBed { pair, reports: vec![], said: BTreeSet::new() })
     }
