@@ -228,7 +228,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("session", &["notices", "plan", "process", "testbed", "watch"]),
             ("course", &["programs"]),
             ("side", &["course", "plan"]),
-            ("trial", &["notices", "plan", "process", "session"]),
+            ("trial", &["change", "notices", "plan", "process", "session"]),
             ("prove", &["change", "notices", "plan", "session", "trial"]),
             ("case", &["change", "notices", "plan", "process", "programs", "session", "trial"]),
             (

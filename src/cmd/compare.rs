@@ -4,11 +4,12 @@ use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
 use experiment::change::{self, Settings};
+use experiment::hosts::HostPair;
 use experiment::plan::{self, Plan};
 use experiment::session::{Closed, Course};
 use experiment::side::{self, Described};
 use experiment::testbed::UnderTest;
-use experiment::trial::{self, Arm, TrialEnd, TrialSetup};
+use experiment::trial::{self, Arm, ArmSettings, TrialEnd, TrialSetup};
 use linux::lab::{Lab, Lifetime};
 use record::trial::TrialRecord;
 use record::{Problem, Result, RunRecord, TrafficKind};
@@ -24,6 +25,9 @@ pub struct CompareArgs {
     a: String,
     /// What is tried.
     b: String,
+    /// Compare two plans between this host and that one, where 'pathlab serve --observe' runs (docs/hosts.md).
+    #[arg(long, value_name = "HOST[:PORT]")]
+    to: Option<String>,
     /// End with code 1 when B is shown to be worse in a test.
     #[arg(long)]
     fail_if_worse: bool,
@@ -82,19 +86,46 @@ fn share(text: &str) -> std::result::Result<f64, String> {
 /// Runs the command.
 pub fn run(args: CompareArgs, output: &Output) -> Result<()> {
     let sides = [args.trial.side(&args.a)?, args.trial.side(&args.b)?];
-    linux::lab::enter_user_namespace()?;
-    experiment::interruptible()?;
-    let labs = build(&sides)?;
-    let settings: [Settings<'_>; 2] = [0, 1].map(|side| (&labs[side] as _, &sides[side].plan.settings[..]));
-    let ended = change::during(&settings, || {
-        args.trial.measure(&sides, [&labs[0], &labs[1]].map(UnderTest::Lab), &mut |_| Ok(()), output)
-    });
-    labs.into_iter().for_each(|lab| experiment::down(lab, output));
-    let worse = tell(ended?, output)?;
+    let ended = match &args.to {
+        Some(host) => between(&args, host, &sides, output)?,
+        None => in_labs(&args, &sides, output)?,
+    };
+    let worse = tell(ended, output)?;
     match worse.first().filter(|_| args.fail_if_worse) {
         Some(sentence) => Err(Problem::measured(sentence.clone())),
         None => Ok(()),
     }
+}
+
+/// Each side in a lab of its own.
+fn in_labs(args: &CompareArgs, sides: &[Described; 2], output: &Output) -> Result<TrialEnd> {
+    linux::lab::enter_user_namespace()?;
+    experiment::interruptible()?;
+    let labs = build(sides)?;
+    let settings: [Settings<'_>; 2] = [0, 1].map(|side| (&labs[side] as _, &sides[side].plan.settings[..]));
+    let ended = change::during(&settings, || {
+        args.trial.measure(sides, [&labs[0], &labs[1]].map(UnderTest::Lab), &mut |_| Ok(()), output)
+    });
+    labs.into_iter().for_each(|lab| experiment::down(lab, output));
+    ended
+}
+
+/// Both sides between this host and that one, each with its settings while it is measured.
+fn between(args: &CompareArgs, host: &str, sides: &[Described; 2], output: &Output) -> Result<TrialEnd> {
+    if let Some(other) = [&args.a, &args.b].into_iter().find(|side| !side.ends_with(".plan")) {
+        return Err(
+            Problem::input(format!("'{other}' is no plan")).help("between hosts two plans are compared")
+        );
+    }
+    experiment::interruptible()?;
+    let pairs = sides.each_ref().map(|side| HostPair::of(host, &side.plan.tests[0].spec));
+    let journals = linux::undo::journals()?;
+    let settings: [Settings<'_>; 2] = [0, 1].map(|side| (&pairs[side] as _, &sides[side].plan.settings[..]));
+    let mut settings = ArmSettings::new(&journals, settings, true);
+    let targets = pairs.each_ref().map(UnderTest::Hosts);
+    let ended = args.trial.measure(sides, targets, &mut |side| settings.enter(side), output);
+    settings.leave()?;
+    ended
 }
 
 /// Both labs; one that cannot be built leaves none.

@@ -4,12 +4,13 @@ use super::compare::{TrialArgs, told_in_part};
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
-use experiment::change::{self, Changed, LabChange, Tunable, keep};
+use experiment::change::{self, Changed, LabChange, Settings, Tunable, keep};
 use experiment::hosts::HostPair;
+use experiment::prove::suspects;
 use experiment::prove::suspects::Bounds;
-use experiment::prove::{ChangedArm, suspects};
 use experiment::side::Described;
 use experiment::testbed::UnderTest;
+use experiment::trial::ArmSettings;
 use linux::journal::Journals;
 use linux::lab::{Lab, Lifetime};
 use record::knob::KnobChange;
@@ -224,11 +225,12 @@ impl<'a> Proving<'a> {
         // Refused before anything is measured.
         self.make(changes)?.put_back(self.tunable())?;
         let base = self.make(in_place)?;
-        let mut arm = ChangedArm::new(self.journals, self.tunable(), changes, self.args.allow_link_flap);
+        let arms: [Settings<'_>; 2] = [(self.tunable(), &[]), (self.tunable(), changes)];
+        let mut arms = ArmSettings::new(self.journals, arms, self.args.allow_link_flap);
         let change = changes.iter().map(|change| change.text.as_str()).collect::<Vec<_>>().join(" ");
         let sides = [self.titled("as it is"), self.titled(&change)];
         let ended =
-            self.args.trial.measure(&sides, [self.target; 2], &mut |side| arm.enter(side), self.output)?;
+            self.args.trial.measure(&sides, [self.target; 2], &mut |side| arms.enter(side), self.output)?;
         base.put_back(self.tunable())?;
         let unusable = ended.unusable;
         let (trial, mut stopped) = told_in_part(ended, self.output)?;

@@ -1,9 +1,9 @@
 //! The same plans between two hosts: `run --to` and `prove --to`, with the other host answering tests.
 
-use crate::alone;
 use crate::runs::first_line;
 use crate::support::steal::Steal;
 use crate::support::{Kept, PATHLAB, TestLab, command, finish, installed, is_root, skip, start};
+use crate::{alone, beside};
 use serde_json::Value;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ fn refusal(output: &Output) -> String {
 /// A plan of a lab has its figures, criteria and ledger between two hosts, too, beside others' datagrams; what only a lab has is refused.
 #[test]
 fn a_plan_is_carried_out_between_two_hosts() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() {
         return skip("a plan between two hosts", "it needs root");
     }
@@ -111,6 +111,37 @@ fn a_plan_is_carried_out_between_two_hosts() {
     assert!(layers.contains("in labs only"), "{layers}");
 }
 
+/// Two plans that differ in a setting of this host are compared over the same two hosts: each has its setting while it is measured.
+#[test]
+fn two_plans_are_compared_between_two_hosts() {
+    let _turn = beside();
+    if !is_root() || !installed("ethtool") {
+        return skip("plans between two hosts", "it needs root and ethtool");
+    }
+    let pair = Pair::up();
+    let features = || pair.lab.must("a", "ethtool -k eth0");
+    let before = features();
+    let plan = |name: &str, setting: &str| {
+        let path = pair.folder.path().join(name).display().to_string();
+        std::fs::write(&path, format!("topology pair\n{setting}test tcp-stream duration 150ms\n")).unwrap();
+        path
+    };
+    let usual = plan("usual.plan", "");
+    let unsegmented = plan("unsegmented.plan", "set a/eth0:feature.tx-tcp-segmentation=off\n");
+    let _server = pair.serve(&["--observe"]);
+    let steal = Steal::begin();
+    let output = pair.at_a(&["compare", &usual, &unsegmented, "--pairs", "6", "--json"]);
+    let trial = document(&output);
+    let test = &trial["tests"][0];
+    let is_worse = test["verdict"]["is"] == "changed" && test["effect"]["high"].as_f64() < Some(0.8);
+    if steal.holds("plans between two hosts", is_worse, format_args!("{trial:#}")) {
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    assert_eq!(features(), before, "it is put back");
+    let way = refusal(&pair.at_a(&["compare", &usual, "direct"]));
+    assert!(way.contains("'direct' is no plan"), "{way}");
+}
+
 /// Segmentation is off at this host: the doctor names it first, the trial shows the gain, it stays until it is undone. Knobs of another host are not
 /// touched from here.
 #[test]
@@ -151,7 +182,7 @@ fn a_slow_host_is_cured_by_what_the_doctor_advises() {
 /// The receiver's buffer is small: it is changed at the other host, which lets us; what is held there ends with us, what is kept is undone there.
 #[test]
 fn knobs_of_the_other_host_are_tried_where_it_lets_us() {
-    let _turn = alone();
+    let _turn = beside();
     if !is_root() || !installed("sysctl") {
         return skip("knobs of another host", "it needs root and sysctl");
     }

@@ -8,10 +8,12 @@
 //!
 //! **Price.** A record for each arm with every test in full, as any run has.
 
+use crate::change::{Changed, Settings};
 use crate::notices::Notices;
 use crate::plan::{Plan, Planned};
 use crate::process::now;
 use crate::session::{Closed, Course};
+use linux::journal::Journals;
 use record::trial::{TrialArm, TrialPair, TrialRecord, TrialTest};
 use record::{Problem, Result, TestRecord};
 use study::stats::{CONFIDENCE, SplitMix64};
@@ -35,6 +37,44 @@ pub enum TrialSide {
     A,
     /// What is tried.
     B,
+}
+
+/// What knobs of the two arms are set to, each while its arm is measured.
+pub struct ArmSettings<'a> {
+    journals: &'a Journals,
+    arms: [Settings<'a>; 2],
+    may_flap: bool,
+    held: Option<(TrialSide, Changed)>,
+}
+
+impl<'a> ArmSettings<'a> {
+    /// Nothing is set yet.
+    pub fn new(journals: &'a Journals, arms: [Settings<'a>; 2], may_flap: bool) -> Self {
+        ArmSettings { journals, arms, may_flap, held: None }
+    }
+
+    /// Puts back what is set for the other arm, and sets what this one wants; what is so already stays.
+    ///
+    /// # Errors
+    /// As [`Changed::make`] and [`Changed::put_back`].
+    pub fn enter(&mut self, side: TrialSide) -> Result<()> {
+        if self.held.as_ref().is_some_and(|(held, _)| *held == side) {
+            return Ok(());
+        }
+        self.leave()?;
+        let (place, changes) = self.arms[side as usize];
+        self.held = Some((side, Changed::make(self.journals, place, changes, self.may_flap)?));
+        Ok(())
+    }
+
+    /// Puts back what is set.
+    ///
+    /// # Errors
+    /// As [`Changed::put_back`].
+    pub fn leave(&mut self) -> Result<()> {
+        let put_back = |(side, changed): (TrialSide, Changed)| changed.put_back(self.arms[side as usize].0);
+        self.held.take().map_or(Ok(()), put_back)
+    }
 }
 
 /// How a trial is made.

@@ -11,9 +11,8 @@
 use crate::change::LabChange;
 use crate::notices::{Notices, down};
 use crate::plan::Plan;
-use crate::prove::ChangedArm;
 use crate::session::Course;
-use crate::trial::{Arm, TrialSetup, TrialSide, carry_out};
+use crate::trial::{Arm, ArmSettings, TrialSetup, TrialSide, carry_out};
 use linux::lab::{Lab, Topology};
 use linux::sys::process;
 use record::trial::{TrialRecord, TrialTest};
@@ -183,10 +182,10 @@ fn ask(question: &Question, wanted: &TrialsWanted, notices: &dyn Notices) -> Res
             number.into(),
             wanted.trials.into(),
         );
-        let mut arm = ChangedArm::new(&journals, &labs[0], &changes, false);
         let sides = [&labs[0], &labs[usize::from(changes.is_empty())]];
+        let mut arms = ArmSettings::new(&journals, [(sides[0], &[]), (sides[1], &changes[..])], false);
         let seed = wanted.seed + u64::from(number);
-        once(sides, &plan, wanted, (seed, &mut |side| arm.enter(side)), &Quiet(notices))
+        once(sides, &plan, wanted, (seed, &mut |side| arms.enter(side)), &Quiet(notices))
     });
     let trials: Result<Vec<TrialTest>> = trials.collect();
     labs.into_iter().for_each(|lab| down(lab, notices));

@@ -7,13 +7,13 @@
 
 use super::Case;
 use super::needs::NeedsLab;
-use crate::change::{Changed, LabChange};
+use crate::change::{Changed, LabChange, Settings};
 use crate::notices::{Notices, down};
 use crate::plan::Plan;
 use crate::process::now;
 use crate::programs;
 use crate::session::Course;
-use crate::trial::{self, Arm, TrialEnd, TrialSetup, TrialSide};
+use crate::trial::{self, Arm, ArmSettings, TrialEnd, TrialSetup, TrialSide};
 use linux::journal::Journals;
 use linux::lab::{Lab, Lifetime, Topology};
 use record::case::{CaseResult, CaseSuspect, CaseVerdict, CasesRecord, Expectation, SCHEMA};
@@ -183,21 +183,16 @@ impl Bench<'_> {
 
     /// A trial of two arms until this is shown, or the contrary.
     fn trial(&self, arms: [CaseArm<'_>; 2], expected: Expectation) -> Result<TrialEnd> {
-        let mut held: Option<(TrialSide, Changed)> = None;
-        let mut enter = |side: TrialSide| {
-            if held.as_ref().is_some_and(|(held, _)| *held == side) {
-                return Ok(());
-            }
-            held.take().map_or(Ok(()), |(side, changed)| changed.put_back(self.lab(side)))?;
-            held = Some((side, self.make(side, &arms[side as usize].changes)?));
-            Ok(())
-        };
+        let settings: [Settings<'_>; 2] =
+            arms.each_ref().map(|arm| (self.lab(arm.side) as _, &arm.changes[..]));
+        let mut settings = ArmSettings::new(&self.journals, settings, true);
+        let mut enter = |side| settings.enter(side);
         let rule = StoppingRule::new(self.setup.pairs, expected.bound()).until(expected);
         let (figure, seed) = (self.case.figure, self.setup.seed);
         let both = [self.arm(&arms[0])?, self.arm(&arms[1])?];
         let setup = TrialSetup { rule, figure, seed, enter: &mut enter };
         let ended = trial::carry_out(both, setup, self.setup.notices);
-        let back = held.take().map_or(Ok(()), |(side, changed)| changed.put_back(self.lab(side)));
+        let back = settings.leave();
         let ended = ended?;
         back?;
         self.told(ended)

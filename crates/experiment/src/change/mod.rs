@@ -158,6 +158,9 @@ impl Changed {
         changes: &[LabChange],
         may_flap: bool,
     ) -> Result<Changed> {
+        if changes.is_empty() {
+            return Ok(Changed::default());
+        }
         let hold = |change: &LabChange| place.hold(journals, change, may_flap);
         links::back_after(place, || Ok(Changed(changes.iter().map(hold).collect::<Result<_>>()?)))
     }
@@ -167,6 +170,9 @@ impl Changed {
     /// # Errors
     /// Host: one cannot be put back, and its journal stays; or a link stays down.
     pub fn put_back(self, place: &dyn Tunable) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
         links::back_after(place, || {
             let all: Vec<Result<()>> = self.0.into_iter().rev().map(Holding::put_back).collect();
             all.into_iter().collect()
