@@ -104,6 +104,16 @@ fn a_plan_is_carried_out_between_two_hosts() {
     assert_eq!((&ledger["sent"], &ledger["unexplained"]), (&900.into(), &0.into()), "{ledger:#}");
     assert_eq!(run["topology"], "# a is this host, b is 10.0.0.2\nnode a b\n");
 
+    let facts = pair.at_a(&["run", &plan, "--only", "udp-stream", "--doctor", "--json"]);
+    let test = &document(&facts)["tests"][0];
+    for (name, node) in [("facts", "a"), ("far_facts", "b")] {
+        assert!(test[name]["nodes"][node]["interfaces"]["eth0"].is_object(), "{name}: {test:#}");
+    }
+    let records = pair.folder.path().join("runs").display().to_string();
+    let shown =
+        finish(start(pair.program("a", &["show", "latest", "--dir", &records])), Duration::from_secs(20));
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(["at a:", "at b:"].iter().all(|end| shown.contains(end)), "{shown}");
     let other = pair.plan("family 6\ntest ping count 3\n");
     let family = refusal(&pair.at_a(&["run", &other]));
     assert!(family.contains("has no address with IPv6; say 'family 4' in the plan"), "{family}");

@@ -24,7 +24,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use study::criteria::Criteria;
-use study::doctor::{DoctorReport, Goal, examine};
+use study::doctor::{DoctorReport, Goal, of_ends};
 use study::ledger::{Ports, WitnessInput};
 use study::test::{self, Evidence};
 
@@ -228,30 +228,16 @@ pub struct Examined {
     pub unknown: Option<String>,
 }
 
-/// The rules applied to each end; its peer is the other one, with the interface that the test's frames used there where that is known.
+/// What the rules say of each end ([`of_ends`]).
 pub fn examined(ends: Vec<EndFacts>, observed: Option<&TestRecord>, goal: Goal) -> Vec<Examined> {
-    let way = observed.map_or(&[][..], |test| &test.path.forward);
-    let used =
-        [way.first().and_then(|hop| hop.egress.as_ref()), way.last().and_then(|hop| hop.ingress.as_ref())];
-    let seen =
-        |((_, facts), used): (&EndFacts, Option<&String>)| facts.as_ref().ok().map(|facts| only(facts, used));
-    let seen: Vec<Option<Facts>> = ends.iter().zip(used).map(seen).collect();
-    let of = |(at, (host, facts)): (usize, EndFacts)| {
-        let peer = seen.get(1 - at).and_then(Option::as_ref);
-        let report = facts.as_ref().ok().map(|facts| examine(facts, peer, Some(goal)));
+    let known = [0, 1].map(|at: usize| ends.get(at).and_then(|(_, facts)| facts.as_ref().ok()));
+    let unseen = Path::default();
+    let reports = of_ends(known, observed.map_or(&unseen, |test| &test.path), goal);
+    let of = |((host, facts), report): (EndFacts, Option<DoctorReport>)| {
         let (facts, unknown) = facts.map_or_else(|why| (None, Some(why)), |facts| (Some(facts), None));
         Examined { host, report, facts, unknown }
     };
-    ends.into_iter().enumerate().map(of).collect()
-}
-
-/// Facts with this interface alone.
-fn only(facts: &Facts, interface: Option<&String>) -> Facts {
-    let mut facts = facts.clone();
-    if let Some(used) = interface {
-        facts.nodes.values_mut().for_each(|node| node.interfaces.retain(|name, _| name == used));
-    }
-    facts
+    ends.into_iter().zip(reports).map(of).collect()
 }
 
 /// The addresses of the two ends, as far as a route tells.

@@ -17,7 +17,6 @@ use crate::watch::Depth;
 use linux::lab::Lab;
 use record::{Finding, PathVariant, Problem, Result, RunRecord, TestRecord};
 use std::path::{Path, PathBuf};
-use study::doctor::DoctorReport;
 use study::stats::SplitMix64;
 use study::store::{self, RunWriter};
 
@@ -127,12 +126,6 @@ impl<'lab> Course<'lab> {
             }
         }
         Ok(())
-    }
-
-    /// What the doctor finds in the test that was measured last, at each host; nothing where no facts were taken.
-    pub fn examined(&self) -> Vec<DoctorReport> {
-        let last = self.writer.record().tests.last();
-        last.map(|test| self.testbed.examined(test)).unwrap_or_default()
     }
 
     /// What is looked at of the test that is the `order`-th of the run.

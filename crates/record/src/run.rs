@@ -215,6 +215,9 @@ pub struct TestRecord {
     /// Facts of all nodes over a window in which its frames flowed; none where they were not wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<Facts>,
+    /// The same of the other host, of a test between two; `facts` are then of the sender's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_facts: Option<Facts>,
     /// What limited it.
     pub limit: Limit,
     /// What held TCP back; none for other kinds.

@@ -346,6 +346,7 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
         kernel_drops: vec![],
         dead_frames: None,
         facts: None,
+        far_facts: None,
         limit: Limit {
             what: if lossy { "socket_buffer" } else { "round_trip" }.into(),
             place: if lossy { "node b, socket" } else { "" }.into(),

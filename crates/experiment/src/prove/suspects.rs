@@ -50,16 +50,14 @@ pub fn find(
         notices.part("asking the doctor", test as u64, plan.tests.len() as u64);
         let measured = course.measure(plan, test, 1, test as u32 + 1, notices)?;
         // One that could not be run is a finding of its record.
-        if measured.is_none() {
-            continue;
-        }
-        let reports = course.examined();
+        let Some(measured) = measured else { continue };
+        let reports = study::doctor::of_test(measured);
         if reports.is_empty() {
             let missing = Problem::host("the doctor cannot judge it without facts");
             return Err(missing.at(plan.tests[test].name.clone()));
         }
         let spec = &plan.tests[test].spec;
-        all.extend(reports.iter().flat_map(|report| suspects(report, spec, bounds.may_flap)));
+        all.extend(reports.iter().flat_map(|(_, report)| suspects(report, spec, bounds.may_flap)));
     }
     let mut all = ranked(all);
     choose(&mut all, bounds.most, &mut |change| refusal(place, change, bounds.may_flap))?;

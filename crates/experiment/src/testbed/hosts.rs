@@ -6,7 +6,7 @@
 //! **Price.** As of `pathlab test`.
 
 use super::{Testbed, Tried, Wanted};
-use crate::hosts::{Examined, HostPair, HostsObserver, examined, remote, unobserved};
+use crate::hosts::{HostPair, HostsObserver, remote, unobserved};
 use crate::measure;
 use crate::notices::Notices;
 use crate::plan::{Plan, Planned};
@@ -15,13 +15,10 @@ use load::protocol::setup::EndRole;
 use record::facts::Facts;
 use record::{Problem, ProblemKind, Result, RunRecord, TestRecord};
 use std::collections::BTreeSet;
-use study::doctor::{DoctorReport, Goal};
 
 /// Two hosts under measurement.
 pub struct HostsBed<'a> {
     pair: &'a HostPair,
-    /// What the doctor found in the last test at each host.
-    reports: Vec<DoctorReport>,
     /// Why hosts are not observed, each reason once.
     said: BTreeSet<String>,
 }
@@ -45,7 +42,7 @@ impl<'a> HostsBed<'a> {
                 Err(_) => problem.at(&test.name),
             })?;
         }
-        Ok(HostsBed { pair, reports: vec![], said: BTreeSet::new() })
+        Ok(HostsBed { pair, said: BTreeSet::new() })
     }
 
     fn test(&mut self, planned: &Planned, wanted: &Wanted, notices: &dyn Notices) -> Result<TestRecord> {
@@ -70,25 +67,29 @@ impl<'a> HostsBed<'a> {
             unobserved(spec, &outcome, address.ip(), &why)
         });
         let ends = ends.into_iter().zip([&spec.from, &spec.to]);
-        let ends = ends.map(|((_, facts), node)| (node.clone(), facts.map(|facts| named(facts, node))));
-        let examined = examined(ends.collect(), Some(&test), Goal::of(spec.kind));
-        test.facts = self.told(examined, notices);
+        let mut ends = ends.map(|((_, facts), node)| self.known(facts, node, notices));
+        (test.facts, test.far_facts) = (ends.next().flatten(), ends.next().flatten());
+        drop(ends);
         test.criteria = study::criteria::judge(planned.criteria, &test);
         Ok(test)
     }
 
-    /// Keeps what the doctor found, and says where nothing is known; the facts of this host.
-    fn told(&mut self, ends: Vec<Examined>, notices: &dyn Notices) -> Option<Facts> {
-        let mut near = None;
-        self.reports.clear();
-        for (at, end) in ends.into_iter().enumerate() {
-            if let Some(why) = end.unknown.filter(|why| self.said.insert(format!("{}: {why}", end.host))) {
-                notices.note(&format!("{}: the doctor sees no facts: {why}", end.host));
+    /// Facts of an end, whose own namespace has the name of its node; where nothing is known, that is said.
+    fn known(
+        &mut self,
+        facts: std::result::Result<Facts, String>,
+        node: &str,
+        notices: &dyn Notices,
+    ) -> Option<Facts> {
+        match facts {
+            Ok(facts) => Some(named(facts, node)),
+            Err(why) => {
+                if self.said.insert(format!("{node}: {why}")) {
+                    notices.note(&format!("{node}: the doctor sees no facts: {why}"));
+                }
+                None
             }
-            self.reports.extend(end.report);
-            near = near.or(end.facts.filter(|_| at == 0));
         }
-        near
     }
 }
 
@@ -122,9 +123,5 @@ impl Testbed for HostsBed<'_> {
             Err(why) if why.kind == ProblemKind::Measured => Ok(Tried::NotMade { why, told: vec![] }),
             Err(problem) => Err(problem),
         }
-    }
-
-    fn examined(&self, _: &TestRecord) -> Vec<DoctorReport> {
-        self.reports.clone()
     }
 }

@@ -15,7 +15,6 @@ use crate::plan::{Plan, Planned};
 use crate::watch::Depth;
 use linux::lab::Lab;
 use record::{Finding, Problem, Result, RunRecord, TestRecord, TestSpec};
-use study::doctor::DoctorReport;
 
 /// What is measured, and whose knobs are changed.
 #[derive(Clone, Copy)]
@@ -63,11 +62,6 @@ pub trait Testbed {
         wanted: Wanted,
         notices: &dyn Notices,
     ) -> Result<Tried>;
-
-    /// What the doctor finds in a measured test of which facts were taken, at each host.
-    fn examined(&self, test: &TestRecord) -> Vec<DoctorReport> {
-        study::doctor::of_test(test).into_iter().collect()
-    }
 }
 
 /// What is wanted of a test beside its figures.

@@ -25,7 +25,7 @@ pub mod text;
 
 use look::{Answer, Found, Look};
 use record::facts::{Facts, Known};
-use record::{TestRecord, TrafficKind};
+use record::{Path, TestRecord, TrafficKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -253,9 +253,32 @@ struct Place<'a> {
     look: Look<'a>,
 }
 
-/// What the rules say of the facts that were taken while frames of a test flowed; nothing where none were.
-pub fn of_test(test: &TestRecord) -> Option<DoctorReport> {
-    Some(examine(test.facts.as_ref()?, None, Some(Goal::of(test.spec.kind))))
+/// What the rules say of the facts that were taken while frames of a test flowed: of all nodes of a lab, or of each of two hosts that told, with its name.
+pub fn of_test(test: &TestRecord) -> Vec<(Option<String>, DoctorReport)> {
+    let facts = [&test.facts, &test.far_facts].map(Option::as_ref);
+    let names = [&test.spec.from, &test.spec.to].map(|name| facts[1].map(|_| name.clone()));
+    let reports = of_ends(facts, &test.path, Goal::of(test.spec.kind));
+    names.into_iter().zip(reports).filter_map(|(name, report)| Some((name, report?))).collect()
+}
+
+/// What the rules say of the two ends of a test between hosts, as far as facts of them are there: each is the other one's peer, with the interface that the frames used
+/// there where that is known.
+pub fn of_ends(ends: [Option<&Facts>; 2], path: &Path, goal: Goal) -> [Option<DoctorReport>; 2] {
+    let way = &path.forward;
+    let used =
+        [way.first().and_then(|hop| hop.egress.as_ref()), way.last().and_then(|hop| hop.ingress.as_ref())];
+    let peers = [1, 0].map(|other: usize| ends[other].map(|facts| only(facts, used[other])));
+    let of = |end: usize| ends[end].map(|facts| examine(facts, peers[end].as_ref(), Some(goal)));
+    [of(0), of(1)]
+}
+
+/// Facts with this interface alone.
+fn only(facts: &Facts, interface: Option<&String>) -> Facts {
+    let mut facts = facts.clone();
+    if let Some(used) = interface {
+        facts.nodes.values_mut().for_each(|node| node.interfaces.retain(|name, _| name == used));
+    }
+    facts
 }
 
 /// Applies every rule to every place.

@@ -7,7 +7,11 @@ use std::fmt::Write as _;
 
 /// What was found while frames of a test flowed; nothing where facts were not wanted.
 pub fn of_test(test: &TestRecord) -> String {
-    super::of_test(test).as_ref().map(in_short).unwrap_or_default()
+    let of = |(host, report): &(Option<String>, DoctorReport)| {
+        let host = host.as_ref().map_or(String::new(), |host| format!("at {host}:\n"));
+        host + &in_short(report)
+    };
+    super::of_test(test).iter().map(of).collect()
 }
 
 /// The findings and how many rules had none.

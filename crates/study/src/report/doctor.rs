@@ -3,7 +3,7 @@
 use crate::doctor::{DoctorPlace, DoctorReport, RuleReport, RuleStatus, of_test, text};
 use crate::findings::title;
 use crate::table::in_plan_order;
-use record::{RunRecord, TestRecord};
+use record::RunRecord;
 use serde_json::{Value, json};
 
 /// What the doctor says of the facts of a host or of a test.
@@ -16,12 +16,17 @@ pub struct Examined {
 
 /// Of each test that has facts.
 pub fn of_tests(runs: &[RunRecord]) -> Vec<Examined> {
-    let one = |run: &RunRecord, test: &TestRecord| {
-        let name = if runs.len() > 1 { format!("{} of {}", title(test), run.id) } else { title(test) };
-        Some(Examined { name, report: of_test(test)? })
-    };
-    let of_run = |run| in_plan_order(run).into_iter().filter_map(move |test| one(run, test));
-    runs.iter().flat_map(of_run).collect()
+    let mut all = vec![];
+    for run in runs {
+        for test in in_plan_order(run) {
+            let name = if runs.len() > 1 { format!("{} of {}", title(test), run.id) } else { title(test) };
+            for (host, report) in of_test(test) {
+                let host = host.map_or(String::new(), |host| format!(", at {host}"));
+                all.push(Examined { name: format!("{name}{host}"), report });
+            }
+        }
+    }
+    all
 }
 
 /// The template's values.
