@@ -3,6 +3,7 @@
 use crate::support::{self, is_root, pathlab, skip};
 use linux::sys::{netns, process};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -40,7 +41,8 @@ impl Switched {
         process::enter(&mut command, netns.clone(), false);
         let switch = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let switched = Switched { netns, folder, switch };
-        until("the switch listens", || socket.exists());
+        // The file is there from bind(2) on, which is before anybody can be called.
+        until("the switch listens", || UnixStream::connect(&socket).is_ok());
         Some(switched)
     }
 
