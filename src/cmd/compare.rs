@@ -124,8 +124,10 @@ fn between(args: &CompareArgs, host: &str, sides: &[Described; 2], output: &Outp
     let mut settings = ArmSettings::new(&journals, settings, true);
     let targets = pairs.each_ref().map(UnderTest::Hosts);
     let ended = args.trial.measure(sides, targets, &mut |side| settings.enter(side), output);
-    settings.leave()?;
-    ended
+    let back = settings.leave();
+    let ended = ended?;
+    back?;
+    Ok(ended)
 }
 
 /// Both labs; one that cannot be built leaves none.

@@ -11,8 +11,9 @@ use load::conversation::agent::{self, TestLock};
 use load::conversation::facts::Host;
 use load::conversation::knobs::OpenKnobs;
 use record::{Problem, Result};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Control connections at the same time.
@@ -59,7 +60,7 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
         output.line(&document, |_| format!("serving tests at {address}"))?;
     }
     // Each control connection has one of these.
-    let (turns, open) = (TestLock::default(), Arc::new(()));
+    let (turns, mut open) = (TestLock::default(), Connections::default());
     loop {
         if process::interrupted() {
             return Err(Problem::measured("interrupted: no further tests are answered"));
@@ -72,17 +73,46 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
         if args.once {
             return serve(stream, peer, &turns, host);
         }
-        if Arc::strong_count(&open) > MOST {
+        if open.count() >= MOST {
             output.note(&format!("{peer}: refused, {MOST} control connections are open"));
             continue;
         }
-        let (turns, open, host) = (turns.clone(), Arc::clone(&open), host.clone());
-        std::thread::spawn(move || {
+        let (turns, host) = (turns.clone(), host.clone());
+        open.serve(stream, move |stream| {
             if let Err(problem) = serve(stream, peer, &turns, host) {
                 eprintln!("pathlab: {problem}");
             }
-            drop(open);
         });
+    }
+}
+
+/// Control connections that are served, each by a thread. They end with this value: what one holds of this host is put back before the program ends.
+#[derive(Default)]
+struct Connections(Vec<(TcpStream, JoinHandle<()>)>);
+
+impl Connections {
+    /// How many are open.
+    fn count(&mut self) -> usize {
+        self.0.retain(|(_, thread)| !thread.is_finished());
+        self.0.len()
+    }
+
+    /// One more; one of which there can be no second handle is closed at once.
+    fn serve(&mut self, stream: TcpStream, work: impl FnOnce(TcpStream) + Send + 'static) {
+        if let Ok(handle) = stream.try_clone() {
+            self.0.push((handle, std::thread::spawn(move || work(stream))));
+        }
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        for (stream, _) in &self.0 {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        for (_, thread) in self.0.drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 

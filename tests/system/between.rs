@@ -4,6 +4,7 @@ use crate::runs::first_line;
 use crate::support::steal::Steal;
 use crate::support::{Kept, PATHLAB, TestLab, command, finish, installed, is_root, skip, start};
 use crate::{alone, beside};
+use linux::sys::process;
 use serde_json::Value;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
@@ -212,18 +213,29 @@ fn knobs_of_the_other_host_are_tried_where_it_lets_us() {
     };
     pair.lab.must("b", &format!("sysctl -w net.ipv4.tcp_rmem='{SMALL}'"));
     let plan = pair.plan("test tcp-stream duration 150ms\n");
-    let _server = pair.serve(&["--observe", "--tune"]);
+    let server = pair.serve(&["--observe", "--tune"]);
     let change = format!("b/net.ipv4.tcp_rmem={USUAL}");
     let prove = ["prove", &change, "--plan", &plan, "--pairs", "6", "--json"];
 
+    let records = pair.folder.path().join("others").display().to_string();
+    let proving = || {
+        let mut proving = pair.program("a", &[&prove[..], &["--to", "10.0.0.2", "--dir", &records]].concat());
+        proving.stdout(Stdio::null()).stderr(Stdio::null());
+        let proving = Kept::new(start(proving));
+        until(USUAL);
+        proving
+    };
+    // A server that is ended holds nothing any more when it is gone.
+    let left = proving();
+    let mut server = server.take();
+    process::interrupt(&server).unwrap();
+    server.wait().unwrap();
+    assert_eq!(buffer(), SMALL, "put back before it ended");
+    drop(left);
+
     // Whoever is killed holds nothing any more.
-    let records = pair.folder.path().join("killed").display().to_string();
-    let all = [&prove[..], &["--to", "10.0.0.2", "--dir", &records]].concat();
-    let mut killed = pair.program("a", &all);
-    killed.stdout(Stdio::null()).stderr(Stdio::null());
-    let killed = Kept::new(start(killed));
-    until(USUAL);
-    let mut killed = killed.take();
+    let _server = pair.serve(&["--observe", "--tune"]);
+    let mut killed = proving().take();
     killed.kill().unwrap();
     killed.wait().unwrap();
     until(SMALL);
