@@ -1,7 +1,7 @@
 //! Knobs at the two ends of a test between hosts: those of this one, and those of the other one where it lets us.
 //!
 //! **What.** [`HostPair`] is [`Tunable`]: its near node is this host ([`ThisHost`]); what is held at the far one is held by a control connection of its own, and is put back
-//! there when that ends, whyever. [`for_a_controller`] is the other side of it.
+//! there when that ends, for whatever reason. [`for_a_controller`] is the other side of it.
 
 use super::{Changed, Holding, LabChange, Tunable, located};
 use crate::hosts::{HostPair, remote};

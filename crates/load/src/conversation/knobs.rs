@@ -2,7 +2,7 @@
 //!
 //! **What.** [`Knobs`] is whoever changes them at the agent's host; [`RemoteKnobs`] asks for it from afar.
 //!
-//! **Price.** A control connection for what is held: it ends, whyever, and all is put back.
+//! **Price.** A control connection for what is held: when it ends, for whatever reason, all is put back.
 
 use super::link::AgentLink;
 use crate::protocol::message::{Reply, Request, Tune, name};
