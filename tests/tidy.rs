@@ -229,8 +229,11 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("course", &["programs"]),
             ("side", &["course", "plan"]),
             ("trial", &["change", "notices", "plan", "process", "session"]),
-            ("prove", &["change", "notices", "plan", "session", "trial"]),
-            ("case", &["change", "notices", "plan", "process", "programs", "session", "trial"]),
+            ("prove", &["change", "notices", "plan", "session", "testbed", "trial"]),
+            (
+                "case",
+                &["change", "hosts", "notices", "plan", "process", "programs", "session", "testbed", "trial"],
+            ),
             (
                 "bench",
                 &[

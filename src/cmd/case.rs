@@ -42,6 +42,13 @@ struct RunArgs {
     /// Names of cases, files that end with .case, or 'all'.
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
+    /// Run them between this host and that one, where 'pathlab serve --observe' runs, with --tune if its knobs are to be changed, too: the
+    /// first node of a case's path (a) is this host, the second (b) the other one, and their interfaces are those that lead to each other.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    to: Option<String>,
+    /// With --to: allow settings that may take a link down for a moment.
+    #[arg(long, requires = "to")]
+    allow_link_flap: bool,
     /// Run each test for half a second.
     #[arg(long)]
     quick: bool,
@@ -102,13 +109,17 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
     }
     let against = args.against.as_deref().map(read).transpose()?;
     let file = args.output.as_deref().map(NewFile::create).transpose()?;
-    linux::lab::enter_user_namespace()?;
+    if args.to.is_none() {
+        linux::lab::enter_user_namespace()?;
+    }
     experiment::interruptible()?;
     let screen = Screen::new(output);
     let setup = CaseSetup {
         pairs: args.pairs.into(),
         seed: args.seed.unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000),
         bisect: args.bisect,
+        to: args.to.as_deref(),
+        may_flap: args.allow_link_flap,
         label: args.label.as_deref(),
         dir: &args.dir,
         notices: &screen,
@@ -122,7 +133,7 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
     file.map_or(Ok(()), |file| file.finish(&text))?;
     output.result(&record, study::case::run)?;
     stopped.map_or(Ok(()), Err)?;
-    judged(&record)
+    judged(&record, args.to.is_some())
 }
 
 fn beside(args: &MatrixArgs, output: &Output) -> Result<()> {
@@ -149,7 +160,7 @@ fn read(file: &Path) -> Result<CasesRecord> {
 }
 
 /// A bug candidate or a regression is what the command failed for; that no case could be run is what this host cannot.
-fn judged(record: &CasesRecord) -> Result<()> {
+fn judged(record: &CasesRecord, is_between: bool) -> Result<()> {
     let changes =
         record.cases.iter().filter_map(|case| Some((case.about.name.as_str(), case.earlier.as_ref()?)));
     let wrong = [study::case::candidates(record), earlier::regressions(changes)];
@@ -159,7 +170,8 @@ fn judged(record: &CasesRecord) -> Result<()> {
     }
     match record.cases.iter().all(|case| case.verdict == CaseVerdict::CannotRun) {
         true => {
-            Err(Problem::host("no case could be run here").help("'pathlab case list' says what each lacks"))
+            let help = if is_between { "each says why" } else { "'pathlab case list' says what each lacks" };
+            Err(Problem::host("no case could be run here").help(help))
         }
         false => Ok(()),
     }

@@ -31,10 +31,6 @@ pub struct ProveArgs {
     /// Of what the doctor advises and can be done, try only the first N, those with the largest estimated loss.
     #[arg(long, value_name = "N", requires = "doctor", value_parser = clap::value_parser!(u16).range(1..))]
     most: Option<u16>,
-    /// Measure between this host and that one, where 'pathlab serve --observe' runs, with --tune if its knobs are to be changed, too: the first
-    /// node of the plan's path (a) is this host, the second (b) the other one.
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "lab")]
-    to: Option<String>,
     #[command(flatten)]
     proof: ProofArgs,
 }
@@ -45,6 +41,10 @@ pub struct ProofArgs {
     /// The lab that is up and whose knobs are changed; without one, the plan's topology is built, and nothing outlives it.
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
+    /// Measure between this host and that one, where 'pathlab serve --observe' runs, with --tune if its knobs are to be changed, too: the first
+    /// node of the plan's path (a) is this host, the second (b) the other one.
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "lab")]
+    pub to: Option<String>,
     /// Put everything back, whatever was shown.
     #[arg(long)]
     pub no_keep: bool,
@@ -76,19 +76,27 @@ pub fn run(args: ProveArgs, output: &Output) -> Result<()> {
     let changes: Vec<LabChange> =
         args.changes.iter().map(|text| LabChange::parse(text)).collect::<Result<_>>()?;
     let side = args.proof.trial.side_of_plan()?;
-    let work = |proving: &Proving<'_>| prove(&args, proving, &changes);
-    let (record, stopped) = match &args.to {
-        Some(host) => args.proof.between(host, side, output, work)?,
-        None => args.proof.in_lab(side, output, work)?,
-    };
+    let (record, stopped) = args.proof.on(side, output, |proving| prove(&args, proving, &changes))?;
     output.result(&record, study::trial::text::proofs)?;
     stopped.map_or(Ok(()), Err)?;
     shown(&record)
 }
 
 impl ProofArgs {
-    /// Does something in the lab that is up, or in one that is built for it.
-    pub fn in_lab<T>(
+    /// Does something in the lab that is up, in one that is built for it, or between two hosts.
+    pub fn on<T>(
+        &self,
+        side: Described,
+        output: &Output,
+        work: impl FnOnce(&Proving<'_>) -> Result<T>,
+    ) -> Result<T> {
+        match &self.to {
+            Some(host) => self.between(host, side, output, work),
+            None => self.in_lab(side, output, work),
+        }
+    }
+
+    fn in_lab<T>(
         &self,
         side: Described,
         output: &Output,
@@ -114,7 +122,6 @@ impl ProofArgs {
         done
     }
 
-    /// Does something between this host and that one.
     fn between<T>(
         &self,
         host: &str,
@@ -161,7 +168,7 @@ fn prove(
     changes: &[LabChange],
 ) -> Result<(ProofRecord, Option<Problem>)> {
     let name = args.proof.lab.clone().unwrap_or_default();
-    let to = args.to.clone().unwrap_or_default();
+    let to = args.proof.to.clone().unwrap_or_default();
     let mut record = ProofRecord { schema: PROOF_SCHEMA.into(), lab: name, to, ..ProofRecord::default() };
     if args.doctor {
         let most = args.most.map_or(usize::MAX, usize::from);

@@ -255,3 +255,105 @@ fn knobs_of_the_other_host_are_tried_where_it_lets_us() {
     let said = refusal(&wrong);
     assert!(said.contains("b/eth0:nosuch=1: 10.0.0.2: there is no knob 'nosuch'"), "{said}");
 }
+
+/// The setting of many that cures the other host is found and kept there.
+#[test]
+fn settings_of_two_hosts_are_searched() {
+    let _turn = beside();
+    if !is_root() || !installed("sysctl") {
+        return skip("a search between two hosts", "it needs root and sysctl");
+    }
+    const USUAL: &str = "b/net.ipv4.tcp_rmem=4096 131072 6291456";
+    let pair = Pair::up();
+    let buffer = || {
+        pair.lab.must("b", "sysctl -n net.ipv4.tcp_rmem").split_whitespace().next_back().map(str::to_owned)
+    };
+    pair.lab.must("b", "sysctl -w net.ipv4.tcp_rmem='4096 4096 4096'");
+    let plan = pair.plan("test tcp-stream duration 100ms\n");
+    let _server = pair.serve(&["--observe", "--tune"]);
+    let mut budget = "25s".to_owned();
+    let steal = Steal::begin();
+    let output = loop {
+        let flags = ["tune", "search", USUAL, "--plan", &plan, "--pairs", "8", "--json", "--budget", &budget];
+        let output = pair.at_a(&flags);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let advised = said.split_once("give at least --budget ").filter(|_| output.status.code() == Some(2));
+        let Some((_, advice)) = advised else { break output };
+        budget = advice.split(',').next().unwrap().to_owned();
+    };
+    let found = document(&output);
+    assert_eq!((&found["lab"], &found["to"]), (&"".into(), &"10.0.0.2".into()));
+    let is_better = output.status.code() == Some(0) && found["proof"]["is_better"] == true;
+    if steal.holds("a search between two hosts", is_better, format_args!("{found:#}")) {
+        assert_eq!(found["kept"][0]["namespace"], "10.0.0.2", "{found:#}");
+        assert_eq!(buffer().as_deref(), Some("6291456"), "it is kept there");
+    }
+    // What is usually tried for a goal is tried at the interfaces that lead to each other, however they are called.
+    let goal = ["tune", "search", "--goal", "latency", "--only", "tcp-rr", "--budget", "1s"];
+    let asked = pair.at_a(&goal);
+    assert!(String::from_utf8_lossy(&asked.stderr).contains("the time is too short"), "{asked:?}");
+}
+
+/// A case has its settings at the interfaces that lead from one host to the other; what it asks of a topology cannot be run.
+#[test]
+fn cases_are_run_between_two_hosts() {
+    const PLANTED: &str = "case planted\n\
+        question Are two settings harmless?\n\
+        source this test\n\
+        topology pair\n\
+        test tcp-stream duration 25ms\n\
+        set-b b/net.ipv4.tcp_rmem=4096 4096 4096\n\
+        set-b a/eth0:feature.tx-udp-segmentation=off\n\
+        expect not-worse by 50%\n";
+    let _turn = alone();
+    if !is_root() || !installed("ethtool") || !installed("sysctl") {
+        return skip("cases between two hosts", "it needs root, ethtool and sysctl");
+    }
+    let pair = Pair::up();
+    for (node, name) in [("a", "lan0"), ("b", "wan0")] {
+        pair.lab.must(
+            node,
+            &format!("ip link set eth0 down && ip link set eth0 name {name} && ip link set {name} up"),
+        );
+    }
+    let state = || pair.lab.must("a", "ethtool -k lan0") + &pair.lab.must("b", "sysctl net.ipv4.tcp_rmem");
+    let before = state();
+    let file = pair.folder.path().join("planted.case").display().to_string();
+    std::fs::write(&file, PLANTED).unwrap();
+    let server = pair.serve(&["--observe", "--tune"]);
+    let steal = Steal::begin();
+    let output =
+        pair.at_a(&["case", "run", &file, "bonding", "jumbo-frames", "--bisect", "--pairs", "6", "--json"]);
+    let run = document(&output);
+    assert_eq!((&run["to"]["interface"], &run["to"]["far_interface"]), (&"lan0".into(), &"wan0".into()));
+    assert_eq!(run["to"]["host"]["kernel"], run["kernel"], "{:#}", run["to"]);
+    let [case, bonding, jumbo] = [0, 1, 2].map(|case| &run["cases"][case]);
+    let is_candidate = output.status.code() == Some(1) && case["verdict"] == "bug_candidate";
+    if steal.holds("cases between two hosts", is_candidate, format_args!("{case:#}")) {
+        let alone = case["alone"].as_array().unwrap().iter();
+        let alone: Vec<_> = alone.map(|one| (one["change"].as_str().unwrap(), &one["makes_it"])).collect();
+        let wanted = [
+            ("b/net.ipv4.tcp_rmem=4096 4096 4096", &true.into()),
+            ("a/lan0:feature.tx-udp-segmentation=off", &false.into()),
+        ];
+        steal.holds("the changes of a case between hosts", alone == wanted, format_args!("{case:#}"));
+    }
+    for (case, why) in [(bonding, "different topologies"), (jumbo, "--allow-link-flap allows it")] {
+        assert_eq!(case["verdict"], "cannot_run", "{case:#}");
+        assert!(case["why"].as_str().unwrap().contains(why), "{case:#}");
+    }
+    assert_eq!(state(), before, "all is put back");
+
+    // Whoever lets nobody change its knobs is told what helps.
+    drop(server);
+    let _silent = pair.serve(&["--observe"]);
+    let refused = pair.at_a(&["case", "run", &file]);
+    let said = String::from_utf8_lossy(&refused.stdout).into_owned();
+    assert!(refused.status.code() == Some(3) && said.contains("serve --observe --tune"), "{said}");
+    // What is changed here alone needs no permission there.
+    let own = PLANTED.replace("set-b b/net.ipv4.tcp_rmem=4096 4096 4096\n", "");
+    std::fs::write(&file, own).unwrap();
+    let steal = Steal::begin();
+    let output = pair.at_a(&["case", "run", &file, "--pairs", "6"]);
+    steal.holds("a case of this host alone", output.status.code() == Some(0), format_args!("{output:?}"));
+}

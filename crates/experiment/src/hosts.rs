@@ -17,7 +17,8 @@ use load::protocol::message::FactsWindow;
 use load::protocol::setup::ClockRelation;
 use load::{DataPorts, Outcome};
 use record::{
-    Facts, Hop, HostObservation, NodeRole, Path, Result, TestRecord, TestSpec, Witness, WitnessStatus,
+    Facts, Hop, HostObservation, NodeRole, Path, Problem, Result, TestRecord, TestSpec, Witness,
+    WitnessStatus,
 };
 use serde::Serialize;
 use std::fmt;
@@ -51,6 +52,32 @@ impl HostPair {
     /// Input: it has none.
     pub fn address(&self, family: u8) -> Result<SocketAddr> {
         remote::resolve(&self.name, Some(family))
+    }
+
+    /// The interface of one of its two nodes that leads to the other one.
+    ///
+    /// # Errors
+    /// Input: no such node. Host: there is no route, or the other host does not tell.
+    pub fn interface(&self, node: &str) -> Result<String> {
+        if self.is_near(node)? {
+            return next_hop::interface_to(remote::resolve(&self.name, None)?.ip());
+        }
+        let no_way = || Problem::host(format!("{} knows no way to this host", self.name));
+        remote::knobs(&self.name)?.about()?.interface.ok_or_else(no_way)
+    }
+
+    /// Whether a node is this host; else it is the other one.
+    ///
+    /// # Errors
+    /// Input: it is neither.
+    pub fn is_near(&self, node: &str) -> Result<bool> {
+        let HostPair { name, near, far } = self;
+        match node {
+            node if node == near => Ok(true),
+            node if node == far => Ok(false),
+            _ => Err(Problem::input(format!("there is no node '{node}'"))
+                .help(format!("'{near}' is this host, '{far}' is {name}"))),
+        }
     }
 }
 

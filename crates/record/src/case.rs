@@ -176,11 +176,27 @@ pub struct CasesRecord {
     /// The host.
     #[serde(default)]
     pub host: HostFacts,
+    /// The other host and the interfaces between the two; none of cases in labs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<CaseHosts>,
     /// The cases, in the order in which they were run.
     pub cases: Vec<CaseResult>,
     /// Why it ended before all were run; none when it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
+}
+
+/// The two hosts between which cases were run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CaseHosts {
+    /// The other host as it was named.
+    pub name: String,
+    /// The interface of this host that leads there.
+    pub interface: String,
+    /// The one of the other host that leads here; none where it is not known.
+    pub far_interface: Option<String>,
+    /// The other host; none where it does not tell.
+    pub host: Option<HostFacts>,
 }
 
 /// Cases that there are.
@@ -216,6 +232,9 @@ pub struct MatrixRun {
     pub kernel: String,
     /// The CPU.
     pub cpu_model: String,
+    /// The other host; none of cases in labs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
 }
 
 /// A case in several runs.

@@ -12,8 +12,11 @@ pub const SEARCH_SCHEMA: &str = "pathlab/tune-search/1";
 pub struct SearchRecord {
     /// [`SEARCH_SCHEMA`].
     pub schema: String,
-    /// The lab; empty when one was built for this alone.
+    /// The lab; empty when one was built for this alone, or between hosts.
     pub lab: String,
+    /// The other host, of a search between two hosts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub to: String,
     /// The time that it was given, in milliseconds.
     pub budget_ms: u64,
     /// The time that it took.

@@ -9,9 +9,7 @@ use experiment::change::LabChange;
 use experiment::prove::search::{Alternatives, Search, SearchSetup, alternatives};
 use experiment::prove::usual;
 use experiment::side::Described;
-use experiment::testbed::UnderTest;
 use experiment::trial::figures_of;
-use linux::lab::Lab;
 use record::search::{LeftOut, SEARCH_SCHEMA, SearchRecord, TriedSetting};
 use record::{Problem, Result};
 use std::time::Duration;
@@ -45,8 +43,7 @@ pub fn run(args: SearchArgs, output: &Output) -> Result<()> {
     let goal = args.goal.map(Goal::from);
     let mut side = args.proof.trial.side_of_plan()?;
     goal.map_or(Ok(()), |goal| only_for(goal, &mut side))?;
-    let (record, stopped) =
-        args.proof.in_lab(side, output, |proving| search(&args, proving, &changes, goal))?;
+    let (record, stopped) = args.proof.on(side, output, |proving| search(&args, proving, &changes, goal))?;
     output.result(&record, study::trial::text::search)?;
     stopped.map_or(Ok(()), Err)?;
     match record.proof.is_some_and(|proof| proof.is_better) {
@@ -81,11 +78,12 @@ fn knobs(
     named: &[LabChange],
     goal: Option<Goal>,
 ) -> Result<(Vec<Alternatives>, Vec<LeftOut>)> {
-    let (journals, lab, may_flap) = (proving.journals, lab(proving)?, proving.args.allow_link_flap);
-    let usual = goal.map_or(Ok(vec![]), |goal| usual::changes(lab, &proving.side.plan, goal))?;
-    let (knobs, left_out) = alternatives(journals, lab, named, &usual, may_flap)?;
+    let (target, plan, output) = (proving.target, &proving.side.plan, proving.output);
+    let usual = goal.map_or(Ok(vec![]), |goal| usual::changes(target, plan, goal, output))?;
+    let (journals, may_flap) = (proving.journals, proving.args.allow_link_flap);
+    let (knobs, left_out) = alternatives(journals, target.tunable(), named, &usual, may_flap)?;
     match knobs.is_empty() {
-        true => Err(Problem::input("nothing is left to try: the lab has all of it already, or cannot")
+        true => Err(Problem::input("nothing is left to try: all of it is so already, or cannot be")
             .help("name other changes, or see 'pathlab tune show' for the knobs of a node")),
         false => Ok((knobs, left_out)),
     }
@@ -102,7 +100,7 @@ fn search(
     let seed = trial.chosen_seed();
     let setup = SearchSetup {
         journals: proving.journals,
-        lab: lab(proving)?,
+        place: proving.target.tunable(),
         knobs: &knobs,
         plan,
         figures: figures_of(plan, trial.figure)?,
@@ -118,6 +116,7 @@ fn search(
     let mut record = SearchRecord {
         schema: SEARCH_SCHEMA.into(),
         lab: args.proof.lab.clone().unwrap_or_default(),
+        to: args.proof.to.clone().unwrap_or_default(),
         budget_ms: args.budget.as_millis() as u64,
         seed,
         left_out,
@@ -174,12 +173,4 @@ fn proven(
     }
     record.proof = Some(proof);
     Ok(stopped)
-}
-
-/// A search goes on in a lab.
-fn lab<'a>(proving: &Proving<'a>) -> Result<&'a Lab> {
-    match proving.target {
-        UnderTest::Lab(lab) => Ok(lab),
-        UnderTest::Hosts(_) => Err(Problem::input("a search wants a lab").help("give --lab, or nothing")),
-    }
 }

@@ -1,22 +1,26 @@
 //! A case carried out: its two arms in pairs, and where the second is a bug candidate, each of its settings alone.
 //!
-//! **What.** The labs of the arms are built (one, when both have the same topology), the settings of an arm are made before each of its
+//! **What.** The labs of the arms are built (one, when both have the same topology; none between two hosts), the settings of an arm are made before each of its
 //! measurements and put back after it ([`Changed`]), and the trial goes on until what was expected is shown, or the contrary.
 //!
 //! **Price.** A setting that is tried alone is a trial of its own, as long as the first.
 
-use super::Case;
 use super::needs::NeedsLab;
-use crate::change::{Changed, LabChange, Settings};
+use super::{Case, between};
+use crate::change::{Changed, LabChange, Settings, Tunable};
+use crate::hosts::HostPair;
 use crate::notices::{Notices, down};
 use crate::plan::Plan;
 use crate::process::now;
 use crate::programs;
 use crate::session::Course;
+use crate::testbed::UnderTest;
 use crate::trial::{self, Arm, ArmSettings, TrialEnd, TrialSetup, TrialSide};
 use linux::journal::Journals;
 use linux::lab::{Lab, Lifetime, Topology};
-use record::case::{CaseResult, CaseSuspect, CaseVerdict, CasesRecord, Expectation, SCHEMA};
+use record::case::{
+    CaseAbout, CaseHosts, CaseResult, CaseSuspect, CaseVerdict, CasesRecord, Expectation, SCHEMA,
+};
 use record::{Problem, ProblemKind, Result, RunRecord};
 use std::path::Path;
 use study::case::{harmful, verdict};
@@ -30,6 +34,10 @@ pub struct CaseSetup<'a> {
     pub seed: u64,
     /// Try the settings of a bug candidate alone.
     pub bisect: bool,
+    /// The other host of cases between two hosts; none for cases in labs.
+    pub to: Option<&'a str>,
+    /// Settings of the two hosts may take a link down for a moment; those of labs always may.
+    pub may_flap: bool,
     /// The user's words for the run.
     pub label: Option<&'a str>,
     /// Where records are kept.
@@ -43,18 +51,23 @@ pub struct CaseSetup<'a> {
 /// # Errors
 /// Host: nothing could be begun.
 pub fn run(cases: &[Case], setup: &CaseSetup<'_>) -> Result<(CasesRecord, Option<Problem>)> {
-    // Gone before anything is measured: what it is made of may be what the labs of the cases want.
-    let place = NeedsLab::build()?;
-    let lacking: Result<Vec<_>> = cases.iter().map(|case| place.lacking(&case.needs)).collect();
-    place.leave(setup.notices);
-    let lacking = lacking?;
+    let to = setup.to.map(|name| between::hosts(name, setup.notices)).transpose()?;
+    let lacking = lacking(cases, to.as_ref(), setup)?;
     let host = linux::observe::host_facts();
     let (kernel, label) = (host.kernel.clone(), setup.label.map(str::to_owned));
-    let mut record =
-        CasesRecord { schema: SCHEMA.into(), begun: now(), kernel, label, host, ..CasesRecord::default() };
+    let mut record = CasesRecord {
+        schema: SCHEMA.into(),
+        begun: now(),
+        kernel,
+        label,
+        host,
+        to,
+        ..CasesRecord::default()
+    };
     let mut stopped = None;
     for (case, cannot) in cases.iter().zip(lacking) {
-        match cannot.map_or_else(|| measured(case, setup), |cannot| Ok(not_run(case, cannot))) {
+        let measured = || measured(case, record.to.as_ref(), setup);
+        match cannot.map_or_else(measured, |cannot| Ok(not_run(case, cannot))) {
             Ok(result) => record.cases.push(result),
             Err(problem) => {
                 stopped = Some(problem.at(format!("case {}", case.name)));
@@ -67,21 +80,41 @@ pub fn run(cases: &[Case], setup: &CaseSetup<'_>) -> Result<(CasesRecord, Option
     Ok((record, stopped))
 }
 
-fn measured(case: &Case, setup: &CaseSetup<'_>) -> Result<CaseResult> {
-    let labs = match build(case) {
-        Ok(labs) => labs,
-        Err(problem) if is_of_host(&problem) => return Ok(not_run(case, problem.to_string())),
+/// What each case needs and this place has not.
+fn lacking(cases: &[Case], to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Result<Vec<Option<String>>> {
+    if let Some(hosts) = to {
+        return Ok(cases.iter().map(|case| between::lacking(&case.needs, hosts)).collect());
+    }
+    // Gone before anything is measured: what it is made of may be what the labs of the cases want.
+    let place = NeedsLab::build()?;
+    let lacking: Result<Vec<_>> = cases.iter().map(|case| place.lacking(&case.needs)).collect();
+    place.leave(setup.notices);
+    lacking
+}
+
+fn measured(case: &Case, to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Result<CaseResult> {
+    let arms = case.arms(to.is_none());
+    let prepared = match to {
+        None => build(case).map(|labs| (case.clone(), Place::Labs(labs))),
+        Some(hosts) => {
+            let pair = HostPair::of(&hosts.name, &case.plans[0].tests[0].spec);
+            between::at_hosts(case, &pair, hosts).map(|case| (case, Place::Hosts(pair)))
+        }
+    };
+    let (case, place) = match prepared {
+        Ok(prepared) => prepared,
+        Err(problem) if is_cannot(&problem, to.is_some()) => return Ok(not_run(case, problem.to_string())),
         Err(problem) => return Err(problem),
     };
-    let bench = Bench { case, setup, journals: linux::undo::journals()?, labs };
+    let bench = Bench { case: &case, arms, setup, journals: linux::undo::journals()?, place };
     let result = bench.result();
-    bench.labs.into_iter().for_each(|lab| down(lab, setup.notices));
+    bench.place.leave(setup.notices);
     result
 }
 
-/// True for what this host cannot, and not for an interrupt.
-fn is_of_host(problem: &Problem) -> bool {
-    problem.kind == ProblemKind::Host && !linux::sys::process::interrupted()
+/// True for what this host cannot, or two hosts cannot or do not let us, and not for an interrupt.
+fn is_cannot(problem: &Problem, is_between: bool) -> bool {
+    (problem.kind == ProblemKind::Host || is_between) && !linux::sys::process::interrupted()
 }
 
 fn not_run(case: &Case, cannot: String) -> CaseResult {
@@ -100,12 +133,39 @@ fn build(case: &Case) -> Result<Vec<Lab>> {
     names.into_iter().enumerate().map(build).collect()
 }
 
-/// A case in its labs.
+/// Where the arms of a case are measured.
+enum Place {
+    Labs(Vec<Lab>),
+    Hosts(HostPair),
+}
+
+impl Place {
+    fn of_arm(&self, side: TrialSide) -> UnderTest<'_> {
+        match self {
+            Place::Labs(labs) => UnderTest::Lab(labs.get(side as usize).unwrap_or(&labs[0])),
+            Place::Hosts(pair) => UnderTest::Hosts(pair),
+        }
+    }
+
+    fn is_between(&self) -> bool {
+        matches!(self, Place::Hosts(_))
+    }
+
+    fn leave(self, notices: &dyn Notices) {
+        if let Place::Labs(labs) = self {
+            labs.into_iter().for_each(|lab| down(lab, notices));
+        }
+    }
+}
+
+/// A case where it is measured.
 struct Bench<'a> {
     case: &'a Case,
+    /// What its arms are, for a comparison with another run.
+    arms: Vec<String>,
     setup: &'a CaseSetup<'a>,
     journals: Journals,
-    labs: Vec<Lab>,
+    place: Place,
 }
 
 /// One arm of a trial of a case.
@@ -121,15 +181,18 @@ impl Bench<'_> {
         let (a, b) = (self.arm_a(), self.arm_b());
         for arm in [&a, &b] {
             // Refused before anything is measured.
-            match self.make(arm.side, &arm.changes).and_then(|made| made.put_back(self.lab(arm.side))) {
-                Err(problem) if is_of_host(&problem) => return Ok(not_run(self.case, problem.to_string())),
+            let made = self.make(arm.side, &arm.changes);
+            match made.and_then(|made| made.put_back(self.tunable(arm.side))) {
+                Err(problem) if is_cannot(&problem, self.place.is_between()) => {
+                    return Ok(not_run(self.case, problem.to_string()));
+                }
                 made => made?,
             }
         }
         let trial = self.trial([a, b], self.case.expected)?.trial;
         let (verdict, why) = verdict(&trial, self.case.expected);
         let mut result = CaseResult {
-            about: self.case.about(None),
+            about: CaseAbout { arms: self.arms.clone(), ..self.case.about(None) },
             verdict,
             why,
             trial: Some(trial),
@@ -174,18 +237,22 @@ impl Bench<'_> {
     }
 
     fn make(&self, side: TrialSide, changes: &[LabChange]) -> Result<Changed> {
-        Changed::make(&self.journals, self.lab(side), changes, true)
+        Changed::make(&self.journals, self.tunable(side), changes, self.may_flap())
     }
 
-    fn lab(&self, side: TrialSide) -> &Lab {
-        self.labs.get(side as usize).unwrap_or(&self.labs[0])
+    fn tunable(&self, side: TrialSide) -> &dyn Tunable {
+        self.place.of_arm(side).tunable()
+    }
+
+    fn may_flap(&self) -> bool {
+        self.setup.may_flap || !self.place.is_between()
     }
 
     /// A trial of two arms until this is shown, or the contrary.
     fn trial(&self, arms: [CaseArm<'_>; 2], expected: Expectation) -> Result<TrialEnd> {
         let settings: [Settings<'_>; 2] =
-            arms.each_ref().map(|arm| (self.lab(arm.side) as _, &arm.changes[..]));
-        let mut settings = ArmSettings::new(&self.journals, settings, true);
+            arms.each_ref().map(|arm| (self.tunable(arm.side), &arm.changes[..]));
+        let mut settings = ArmSettings::new(&self.journals, settings, self.may_flap());
         let mut enter = |side| settings.enter(side);
         let rule = StoppingRule::new(self.setup.pairs, expected.bound()).until(expected);
         let (figure, seed) = (self.case.figure, self.setup.seed);
@@ -208,15 +275,17 @@ impl Bench<'_> {
     }
 
     fn arm(&self, arm: &CaseArm<'_>) -> Result<Arm<'_>> {
+        let topology = self.setup.to.map_or(arm.plan.topology.clone(), |host| format!("to {host}"));
         let about = RunRecord {
             label: Some(arm.title.clone()),
             plan_name: self.case.name.clone(),
-            topology_name: arm.plan.topology.clone(),
+            topology_name: topology,
             plan: self.case.texts[arm.side as usize].trim().to_owned(),
             seed: self.setup.seed,
             ..RunRecord::default()
         };
-        let course = Course::begin(self.lab(arm.side), arm.plan, &about, None, self.setup.dir)?;
+        let testbed = self.place.of_arm(arm.side).testbed(arm.plan)?;
+        let course = Course::on(testbed, arm.plan, &about, None, self.setup.dir)?;
         Ok(Arm { title: arm.title.clone(), course, plan: arm.plan.clone() })
     }
 }

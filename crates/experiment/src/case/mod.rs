@@ -1,6 +1,6 @@
 //! Test cases as data: two arms of one question, and what is expected of the second.
 //!
-//! **What.** [`file`] reads them, [`needs`] says whether this kernel can run them, [`carry`] makes the trial and, where the second arm is a bug
+//! **What.** [`file`] reads them, [`needs`] says whether this kernel can run them, [`between`] what of them can be run between two hosts, [`carry`] makes the trial and, where the second arm is a bug
 //! candidate, tries its settings alone. Those of the program are `cases/*.case`.
 //!
 //! **Why.** A performance bug shows itself beside something that should be no better: the same path without bonding, the same driver with the offload
@@ -8,6 +8,7 @@
 //!
 //! **Price.** A case asks one question with one figure; a sweep is several cases (`for`).
 
+pub mod between;
 pub mod carry;
 pub mod file;
 pub mod needs;
@@ -74,18 +75,25 @@ impl Case {
             a,
             b,
             expected: self.expected,
-            arms: [0, 1].map(|arm| self.arm(arm)).into(),
+            arms: self.arms(true),
             cannot,
         }
     }
 
-    /// All that an arm is: its plan, its topology, its settings, and how long a test is.
-    fn arm(&self, arm: usize) -> String {
+    /// All that each arm is: its plan, its settings, how long a test is, and its topology if that is built.
+    pub fn arms(&self, is_built: bool) -> Vec<String> {
+        vec![self.arm(0, is_built), self.arm(1, is_built)]
+    }
+
+    fn arm(&self, arm: usize, is_built: bool) -> String {
         let lines = self.texts[arm].lines().map(str::trim).filter(|line| !line.is_empty());
         let mut all: Vec<String> = lines.map(str::to_owned).collect();
         // A file of that name may be another one the next time.
         let topology = Topology::load(&self.plans[arm].topology);
-        all.extend(topology.iter().map(|topology| topology.to_string().trim().to_owned()));
+        all.extend(match is_built {
+            true => topology.ok().map(|topology| topology.to_string().trim().to_owned()),
+            false => Some("between two hosts".into()),
+        });
         let changes = self.both.iter().chain([&self.only_a, &self.only_b][arm]);
         all.extend(changes.map(|change| format!("set {}", change.text)));
         all.extend(self.plans[arm].tests.iter().map(|test| format!("{} ms", load::length_ms(&test.spec))));

@@ -8,6 +8,7 @@ use linux::lab::{Lab, Lifetime, Topology};
 use linux::netlink::Netlink;
 use linux::sys::netns;
 use record::Result;
+use record::case::CaseHosts;
 use std::os::fd::AsFd;
 
 /// Something that a case needs.
@@ -17,8 +18,12 @@ pub struct Need {
     pub name: &'static str,
     /// What is missing, in words; none when it is here. It runs in the namespace of a node with an interface `eth0`.
     lacking: fn() -> Option<String>,
+    /// The same of two hosts; none where only setting it tells.
+    pub(super) lacking_between: fn(&CaseHosts) -> Option<String>,
+    /// It is built with the topology.
+    pub(super) is_built: bool,
     /// What helps.
-    helps: &'static str,
+    pub(super) helps: &'static str,
 }
 
 /// All of them.
@@ -26,24 +31,32 @@ pub const NEEDS: [Need; 4] = [
     Need {
         name: "bonding",
         lacking: || no_kind("bond", "CONFIG_BONDING"),
+        lacking_between: |_| None,
+        is_built: true,
         helps: "run it in a virtual machine with another kernel: 'pathlab vm case run …'",
     },
     Need {
         name: "vlan",
         lacking: || no_kind("vlan", "CONFIG_VLAN_8021Q"),
+        lacking_between: |_| None,
+        is_built: true,
         helps: "run it in a virtual machine with another kernel: 'pathlab vm case run …'",
     },
     Need {
         name: "coalescing",
         lacking: || no_knob("coalesce.rx-usecs", "a lab's interfaces (veth) have no interrupt to hold back"),
+        lacking_between: |_| None,
+        is_built: false,
         helps: "run it in a virtual machine, whose links are cards: 'pathlab vm case run …'",
     },
     Need {
         name: "two-cpus",
-        lacking: || {
-            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-            (cpus < 2).then(|| "there is only one CPU to pin to".into())
+        lacking: one_cpu,
+        lacking_between: |hosts| {
+            let there = hosts.host.as_ref().filter(|host| host.cpus < 2);
+            one_cpu().or(there.map(|_| format!("{} has only one CPU to pin to", hosts.name)))
         },
+        is_built: false,
         helps: "run it where pathlab may use two CPUs",
     },
 ];
@@ -56,6 +69,11 @@ pub fn named(name: &str) -> Option<&'static Need> {
 fn no_kind(kind: &str, option: &str) -> Option<String> {
     let is_known = Netlink::open().knows_kind(kind);
     (!is_known).then(|| format!("this kernel has no interfaces of the kind '{kind}' ({option})"))
+}
+
+fn one_cpu() -> Option<String> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    (cpus < 2).then(|| "there is only one CPU to pin to".into())
 }
 
 fn no_knob(name: &str, why: &str) -> Option<String> {

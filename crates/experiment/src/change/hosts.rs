@@ -65,13 +65,7 @@ impl HostPair {
 
     /// Whether the node of a change is this host; else it is the other one.
     fn is_here(&self, change: &LabChange) -> Result<bool> {
-        match &change.node {
-            node if *node == self.near => Ok(true),
-            node if *node == self.far => Ok(false),
-            node => Err(Problem::input(format!("there is no node '{node}'"))
-                .at(&change.text)
-                .help(format!("'{}' is this host, '{}' is {}", self.near, self.far, self.name))),
-        }
+        self.is_near(&change.node).map_err(|problem| problem.at(&change.text))
     }
 
     /// Asks the other host to do something with the knobs of a change; the connection holds what it holds.
@@ -81,7 +75,7 @@ impl HostPair {
         action: TuneAction,
         may_flap: bool,
     ) -> Result<(RemoteKnobs, Vec<KnobChange>)> {
-        let mut knobs = RemoteKnobs::new(remote::connect(remote::resolve(&self.name, None)?, &self.name)?);
+        let mut knobs = remote::knobs(&self.name)?;
         let asked = Tune { knobs: change.asks.iter().map(Ask::to_string).collect(), action, may_flap };
         let mut changes = knobs.tune(asked).map_err(|problem| problem.at(&change.text))?;
         changes.iter_mut().for_each(|change| change.namespace = Some(self.name.clone()));

@@ -1,6 +1,7 @@
 //! Another host that answers tests: where it is, and how it is reached.
 
 use load::AgentLink;
+use load::conversation::knobs::RemoteKnobs;
 use record::{Problem, Result};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -37,6 +38,14 @@ pub fn connect(address: SocketAddr, name: &str) -> Result<AgentLink> {
     })?;
     let _ = stream.set_nodelay(true);
     AgentLink::from_stream(stream, name)
+}
+
+/// Opens one for the host's knobs.
+///
+/// # Errors
+/// As [`resolve`] and [`connect`].
+pub fn knobs(name: &str) -> Result<RemoteKnobs> {
+    Ok(RemoteKnobs::new(connect(resolve(name, None)?, name)?))
 }
 
 /// Splits HOST[:PORT]; an IPv6 address with a port has brackets.

@@ -1,4 +1,4 @@
-//! The best of many settings of a lab's knobs, looked for within a time.
+//! The best of many settings of the knobs of a lab or of two hosts, looked for within a time.
 //!
 //! **What.** [`Search::explore`] measures settings and halves them ([`study::trial::search`]), [`Search::prune`] takes out what the best is no worse without. What
 //! is left is to be shown by a trial, with new measurements.
@@ -12,7 +12,6 @@ use crate::plan::Plan;
 use crate::session::Course;
 use crate::trial::figure_of;
 use linux::journal::Journals;
-use linux::lab::Lab;
 use linux::sys::process;
 use record::search::LeftOut;
 use record::{Problem, Result};
@@ -40,21 +39,21 @@ pub(super) const ALREADY: &str = "it is so already";
 /// Values of one knob.
 pub type Alternatives = Vec<LabChange>;
 
-/// The changes that are worth a measurement, those of the same knob as alternatives. What the lab has already is left out with the reason, and
+/// The changes that are worth a measurement, those of the same knob as alternatives. What is so already is left out with the reason, and
 /// so are the `usual` ones, which nobody named, that a node cannot.
 ///
 /// # Errors
 /// Input: no such node, knob or value in a change that was `named`. Host: the kernel refuses it.
 pub fn alternatives(
     journals: &Journals,
-    lab: &Lab,
+    place: &dyn Tunable,
     named: &[LabChange],
     usual: &[LabChange],
     may_flap: bool,
 ) -> Result<(Vec<Alternatives>, Vec<LeftOut>)> {
     let (mut knobs, mut left_out): (Vec<Alternatives>, Vec<LeftOut>) = (vec![], vec![]);
     for (number, change) in named.iter().chain(usual).enumerate() {
-        match why_not(journals, lab, change, may_flap) {
+        match why_not(journals, place, change, may_flap) {
             Ok(None) => add(&mut knobs, change),
             Ok(Some(why)) => left_out.push(LeftOut { change: change.text.clone(), why: why.into() }),
             Err(problem) if number < named.len() || process::interrupted() => return Err(problem),
@@ -78,19 +77,19 @@ fn add(knobs: &mut Vec<Alternatives>, change: &LabChange) {
 /// Why a change that can be made is not worth a measurement.
 fn why_not(
     journals: &Journals,
-    lab: &Lab,
+    place: &dyn Tunable,
     change: &LabChange,
     may_flap: bool,
 ) -> Result<Option<&'static str>> {
-    match is_so(lab, change)? {
+    match is_so(place, change)? {
         true => Ok(Some(ALREADY)),
-        false => try_out(journals, lab, change, may_flap).map(|()| None),
+        false => try_out(journals, place, change, may_flap).map(|()| None),
     }
 }
 
 /// Makes a change and puts it back.
-fn try_out(journals: &Journals, lab: &Lab, change: &LabChange, may_flap: bool) -> Result<()> {
-    Changed::make(journals, lab, std::slice::from_ref(change), may_flap)?.put_back(lab)
+fn try_out(journals: &Journals, place: &dyn Tunable, change: &LabChange, may_flap: bool) -> Result<()> {
+    Changed::make(journals, place, std::slice::from_ref(change), may_flap)?.put_back(place)
 }
 
 /// Whether the lab, or the hosts, are what a change would make them.
@@ -112,7 +111,7 @@ pub struct SearchSetup<'a> {
     /// Where undos are kept.
     pub journals: &'a Journals,
     /// Whose knobs are changed.
-    pub lab: &'a Lab,
+    pub place: &'a dyn Tunable,
     /// The knobs with their values.
     pub knobs: &'a [Alternatives],
     /// The tests.
@@ -193,7 +192,7 @@ impl<'a> Search<'a> {
         Ok(all)
     }
 
-    /// All settings for which there is time. The lab as it is is measured twice for that: what is first has caches to fill.
+    /// All settings for which there is time. What is there is measured as it is, twice for that: what is first has caches to fill.
     fn candidates(&mut self) -> Result<Vec<Candidate>> {
         let values: Vec<usize> = self.setup.knobs.iter().map(Vec::len).collect();
         let as_it_is = vec![0; values.len()];
@@ -299,17 +298,17 @@ impl<'a> Search<'a> {
     /// The figures of all tests with a setting; none of a test that could not be run or is not valid.
     fn measure(&mut self, setting: &Setting) -> Result<Vec<Option<f64>>> {
         let changes = self.changes(setting);
-        let changed = match Changed::make(self.setup.journals, self.setup.lab, &changes, self.setup.may_flap)
-        {
-            // Alone each change can be made: this is of the combination.
-            Err(problem) if !process::interrupted() => {
-                self.notices.warn(&problem);
-                return Ok(vec![None; self.setup.figures.len()]);
-            }
-            changed => changed?,
-        };
+        let changed =
+            match Changed::make(self.setup.journals, self.setup.place, &changes, self.setup.may_flap) {
+                // Alone each change can be made: this is of the combination.
+                Err(problem) if !process::interrupted() => {
+                    self.notices.warn(&problem);
+                    return Ok(vec![None; self.setup.figures.len()]);
+                }
+                changed => changed?,
+            };
         let figures = self.figures(&titled(self.setup.plan, &changes));
-        changed.put_back(self.setup.lab)?;
+        changed.put_back(self.setup.place)?;
         figures
     }
 

@@ -1,11 +1,14 @@
 //! The knobs that are usually tried for a goal, where nobody named any: a row each.
 
 use crate::change::LabChange;
+use crate::notices::Notices;
 use crate::plan::Plan;
-use linux::lab::Lab;
+use crate::testbed::UnderTest;
 use linux::tune::kept::name_of;
 use linux::tune::row;
-use record::Result;
+use record::{ProblemKind, Result};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use study::doctor::Goal;
 
 /// Which ends of a test have the knob.
@@ -49,23 +52,43 @@ const KNOBS: [Usual; 15] = [
     usual("L", Both, "net.core.busy_read", &["50"]),
 ];
 
-/// The changes that are usually tried for a goal at the ends of a plan's tests, each once. Whether a node has the knob is another question.
+/// The changes that are usually tried for a goal at the ends of a plan's tests, each once. Whether a node has the knob is another question; of a
+/// host that does not tell its interfaces those of the host are listed, and that is said.
 ///
 /// # Errors
-/// Input: a test names a node that the lab does not have.
-pub fn changes(lab: &Lab, plan: &Plan, goal: Goal) -> Result<Vec<LabChange>> {
+/// Input: a test names a node that is not under test.
+pub fn changes(
+    place: UnderTest<'_>,
+    plan: &Plan,
+    goal: Goal,
+    notices: &dyn Notices,
+) -> Result<Vec<LabChange>> {
     let mut all: Vec<LabChange> = vec![];
+    let mut known: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for node in plan.tests.iter().flat_map(|test| [&*test.spec.from, &*test.spec.to]) {
+        if let Entry::Vacant(entry) = known.entry(node) {
+            entry.insert(interfaces(place, node, notices)?);
+        }
+    }
     for (test, usual) in plan.tests.iter().flat_map(|test| of_goal(goal).map(move |usual| (test, usual))) {
         for node in usual.end.nodes(&test.spec.from, &test.spec.to) {
-            lab.node(node)?;
-            let interfaces = lab.topology().interfaces(node).map(|one| one.name.as_str());
-            for text in usual.texts(node, interfaces) {
+            for text in usual.texts(node, known[node].iter().map(String::as_str)) {
                 let change = LabChange::parse(&text)?;
                 all.extend((!all.contains(&change)).then_some(change));
             }
         }
     }
     Ok(all)
+}
+
+fn interfaces(place: UnderTest<'_>, node: &str, notices: &dyn Notices) -> Result<Vec<String>> {
+    place.interfaces(node).or_else(|problem| match problem.kind {
+        ProblemKind::Host => {
+            notices.note(&format!("{node}: its interfaces are not known: {problem}"));
+            Ok(vec![])
+        }
+        _ => Err(problem),
+    })
 }
 
 fn of_goal(goal: Goal) -> impl Iterator<Item = &'static Usual> {

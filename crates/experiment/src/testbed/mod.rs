@@ -37,6 +37,20 @@ impl<'a> UnderTest<'a> {
         })
     }
 
+    /// The interfaces of a node that tests may cross: those that the topology has; between hosts the one that leads to the other host.
+    ///
+    /// # Errors
+    /// Input: no such node. Host: there is no route, or the other host does not tell.
+    pub fn interfaces(self, node: &str) -> Result<Vec<String>> {
+        match self {
+            UnderTest::Lab(lab) => {
+                lab.node(node)?;
+                Ok(lab.topology().interfaces(node).map(|one| one.name.clone()).collect())
+            }
+            UnderTest::Hosts(pair) => Ok(vec![pair.interface(node)?]),
+        }
+    }
+
     /// What has its knobs.
     pub fn tunable(self) -> &'a dyn Tunable {
         match self {

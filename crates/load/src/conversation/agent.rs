@@ -9,14 +9,16 @@ use super::link::{ByteStream, Wire, hello};
 use super::observation::{self, HostWatch};
 use crate::kind;
 use crate::protocol::agent::{Agent, TestRunner};
-use crate::protocol::message::{Numbered, Observe, Prepared, Request, Tune};
+use crate::protocol::message::{Numbered, Observe, PeerHost, Prepared, Request, Tune};
 use crate::protocol::setup::{EndRole, Setup};
 use crate::traffic::end::{self, End};
+use linux::observe::next_hop;
 use linux::sys::{clock, socket};
 use record::knob::KnobChange;
 use record::traffic::{EndReport, Settings};
 use record::{HostObservation, Problem, Result};
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -137,6 +139,15 @@ struct Runner {
     knobs: Option<Box<dyn Knobs>>,
 }
 
+impl Runner {
+    /// This host, where it tells what it sees.
+    fn telling(&self) -> Result<&Arc<Host>> {
+        let refused =
+            || Problem::host("it does not tell its counters").help("start it with 'pathlab serve --observe'");
+        self.host.as_ref().ok_or_else(refused)
+    }
+}
+
 impl TestRunner for Runner {
     fn clock_ns(&self) -> u64 {
         clock::monotonic_ns()
@@ -154,13 +165,11 @@ impl TestRunner for Runner {
     }
 
     fn observe(&mut self, Observe { ports, stream, facts }: Observe) -> Result<()> {
-        let refused =
-            || Problem::host("it does not tell its counters").help("start it with 'pathlab serve --observe'");
-        let host = self.host.as_ref().ok_or_else(refused)?;
+        let host = Arc::clone(self.telling()?);
         let test = self.test.as_ref().ok_or_else(|| Problem::input("no test is prepared"))?;
         let flow = observation::flow(&test.setup.spec, &ports, stream);
         self.watch = Some(HostWatch::start(&host.nodes, &flow, (std::process::id(), "receiver"))?);
-        self.facts = facts.map(|when| FactsWatch::start(host, when)).transpose()?;
+        self.facts = facts.map(|when| FactsWatch::start(&host, when)).transpose()?;
         Ok(())
     }
 
@@ -193,6 +202,13 @@ impl TestRunner for Runner {
 
     fn put_back(&mut self) -> Result<()> {
         self.knobs.as_mut().map_or(Ok(()), |knobs| knobs.put_back())
+    }
+
+    fn about(&mut self) -> Result<Box<PeerHost>> {
+        self.telling()?;
+        let peer = self.peer.parse::<SocketAddr>().ok();
+        let interface = peer.and_then(|peer| next_hop::interface_to(peer.ip().to_canonical()).ok());
+        Ok(Box::new(PeerHost { host: linux::observe::host_facts(), interface }))
     }
 
     fn close(&mut self) {

@@ -5,7 +5,7 @@
 //! **Price.** A control connection for what is held: when it ends, for whatever reason, all is put back.
 
 use super::link::AgentLink;
-use crate::protocol::message::{Reply, Request, Tune, name};
+use crate::protocol::message::{PeerHost, Reply, Request, Tune, name};
 use record::knob::KnobChange;
 use record::{Problem, Result};
 
@@ -55,19 +55,37 @@ impl RemoteKnobs {
         self.ask(Request::PutBack).map(drop)
     }
 
-    fn ask(&mut self, request: Request) -> Result<Vec<KnobChange>> {
-        let peer = self.0.peer.clone();
-        let lost = |why: String| {
-            Problem::host(format!("{peer} {why} when its knobs were to be changed"))
-                .help("use the same version of pathlab on both hosts")
-        };
-        match self.0.exchange(request, PATIENCE_NS).map_err(lost)? {
-            Reply::Tuned(changes) => Ok(changes),
-            Reply::Failed(failure) => {
-                // Where it was wrong is what was asked for.
-                Err(Problem { place: peer, ..Problem::from(&failure) })
-            }
-            other => Err(lost(format!("answered '{}'", name(&other)))),
+    /// Which host it is, and by which interface it reaches us, whose knobs may be those to change.
+    ///
+    /// # Errors
+    /// Host: it does not answer, or tells nobody.
+    pub fn about(&mut self) -> Result<PeerHost> {
+        match self.exchange(Request::About)? {
+            Reply::About(about) => Ok(*about),
+            other => Err(self.lost(&format!("answered '{}'", name(&other)))),
         }
+    }
+
+    fn ask(&mut self, request: Request) -> Result<Vec<KnobChange>> {
+        match self.exchange(request)? {
+            Reply::Tuned(changes) => Ok(changes),
+            other => Err(self.lost(&format!("answered '{}'", name(&other)))),
+        }
+    }
+
+    fn exchange(&mut self, request: Request) -> Result<Reply> {
+        match self.0.exchange(request, PATIENCE_NS) {
+            // Where it was wrong is what was asked for.
+            Ok(Reply::Failed(failure)) => {
+                Err(Problem { place: self.0.peer.clone(), ..Problem::from(&failure) })
+            }
+            Ok(reply) => Ok(reply),
+            Err(why) => Err(self.lost(&why)),
+        }
+    }
+
+    fn lost(&self, why: &str) -> Problem {
+        let what = format!("{} {why} when it was asked for its knobs", self.0.peer);
+        Problem::host(what).help("use the same version of pathlab on both hosts")
     }
 }

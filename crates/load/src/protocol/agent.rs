@@ -3,7 +3,7 @@
 //! The machine opens no socket itself: what a request asks for, a [`TestRunner`] does.
 
 use super::message::{
-    Hello, Observe, PROTOCOL, Prepared, ProblemMessage, Reply, Request, Tune, TuneAction, name,
+    Hello, Observe, PROTOCOL, PeerHost, Prepared, ProblemMessage, Reply, Request, Tune, TuneAction, name,
 };
 use super::setup::{EndRole, Setup, longest_ns};
 use record::knob::KnobChange;
@@ -75,6 +75,11 @@ pub trait TestRunner {
     /// # Errors
     /// The kernel refuses.
     fn put_back(&mut self) -> Result<()>;
+    /// Which host this is.
+    ///
+    /// # Errors
+    /// It may not tell.
+    fn about(&mut self) -> Result<Box<PeerHost>>;
 }
 
 /// The state machine.
@@ -182,6 +187,7 @@ impl Agent {
                 runner.put_back()?;
                 Reply::Tuned(vec![])
             }
+            (State::Idle, Request::About) => Reply::About(runner.about()?),
             (_, Request::Close) => {
                 self.state = State::Idle;
                 runner.close();
@@ -292,6 +298,10 @@ mod tests {
             assert!(!self.is_open);
             self.outcome()
         }
+        fn about(&mut self) -> Result<Box<PeerHost>> {
+            assert!(!self.is_open);
+            self.outcome()
+        }
     }
 
     #[test]
@@ -325,8 +335,11 @@ mod tests {
         assert_eq!(agent.deadline_ns(), IDLE_NS);
     }
 
+    /// The traffic is over; what is no request and not this is time that passes.
+    const FINISHED: u8 = 14;
+
     fn events() -> impl Strategy<Value = Vec<(u8, bool, u64)>> {
-        prop::collection::vec((0u8..17, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
+        prop::collection::vec((0u8..18, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
     }
 
     fn request(kind: u8) -> Option<Request> {
@@ -344,6 +357,7 @@ mod tests {
             10 => Request::Observed,
             11 => Request::Tune(Tune { knobs: vec![], action: TuneAction::Hold, may_flap: false }),
             12 => Request::PutBack,
+            13 => Request::About,
             _ => return None,
         })
     }
@@ -361,7 +375,7 @@ mod tests {
                         let replies = agent.request(request, &mut runner).is_some();
                         prop_assert!(replies || kind == 6);
                     }
-                    None if kind == 9 => drop(agent.finished(&runner)),
+                    None if kind == FINISHED => drop(agent.finished(&runner)),
                     None => agent.tick(&mut runner),
                 }
                 if agent.ended().is_some() {

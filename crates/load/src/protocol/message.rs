@@ -4,10 +4,10 @@
 //! done. Fields that one side does not know are ignored, so that a later version can still say who it is.
 
 use super::setup::{DataPorts, Setup};
-use record::HostObservation;
 use record::knob::KnobChange;
 use record::problem::{Problem, ProblemKind};
 use record::traffic::{EndReport, Settings};
+use record::{HostFacts, HostObservation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -61,6 +61,8 @@ pub enum Request {
     Tune(Tune),
     /// Put back what this connection holds, the last first.
     PutBack,
+    /// Say which host this is.
+    About,
 }
 
 /// Knobs of the agent's host, and what is to be done with them.
@@ -132,6 +134,8 @@ pub enum Reply {
     Closed,
     /// To [`Request::Tune`] and [`Request::PutBack`]: what was changed, or differs.
     Tuned(Vec<KnobChange>),
+    /// To [`Request::About`].
+    About(Box<PeerHost>),
     /// To any request: it cannot be done, and why.
     Failed(ProblemMessage),
 }
@@ -155,6 +159,15 @@ pub struct Prepared {
     pub icmp_id: Option<u16>,
     /// What took effect.
     pub settings: Settings,
+}
+
+/// The host of an agent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PeerHost {
+    /// What is known of it.
+    pub host: HostFacts,
+    /// Its interface that leads to the controller; none where there is no route.
+    pub interface: Option<String>,
 }
 
 /// A [`Problem`] on the wire.

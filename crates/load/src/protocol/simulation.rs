@@ -3,7 +3,7 @@
 
 use super::agent::{Agent, TestRunner};
 use super::controller::{self, Controller, Look};
-use super::message::{Hello, Observe, PROTOCOL, Prepared, Reply, Request, Tune, name};
+use super::message::{Hello, Observe, PROTOCOL, PeerHost, Prepared, Reply, Request, Tune, name};
 use super::setup::{ClockRelation, EndRole, Outcome, Setup};
 use proptest::prelude::*;
 use record::knob::KnobChange;
@@ -63,6 +63,9 @@ impl TestRunner for Runner {
     }
     fn put_back(&mut self) -> Result<(), Problem> {
         Ok(())
+    }
+    fn about(&mut self) -> Result<Box<PeerHost>, Problem> {
+        Ok(Box::default())
     }
 }
 

@@ -16,9 +16,9 @@ use record::case::{CaseChange, CaseResult, CaseVerdict, CasesRecord, ChangeVerdi
 use record::trial::{Effect, TrialPair, TrialTest};
 
 /// Where and when a run of cases was made, in a few words.
-fn place(record: &CasesRecord) -> String {
+fn than(record: &CasesRecord) -> String {
     let label = record.label.as_ref().map_or(String::new(), |label| format!("{label}, "));
-    format!("{label}Linux {}, {}", record.kernel, record.begun)
+    format!("{label}{}, {}", super::place(record), record.begun)
 }
 
 /// Compares each case with what an earlier run found of it.
@@ -28,7 +28,7 @@ pub fn compare_all(now: &mut CasesRecord, then: &CasesRecord) {
 
 /// What is said of a case beside an earlier run.
 pub fn compare(now: &CaseResult, then: &CasesRecord) -> CaseChange {
-    let than = place(then);
+    let than = than(then);
     let earlier = then.cases.iter().find(|case| case.about.name == now.about.name);
     match earlier.ok_or_else(|| "the earlier run has no such case".into()).and_then(|then| both(now, then)) {
         Ok((verdict, ratio, why)) => CaseChange { than, verdict, ratio: Some(ratio), why },
@@ -40,7 +40,7 @@ type Compared = (ChangeVerdict, Effect, String);
 
 fn both(now: &CaseResult, then: &CaseResult) -> Result<Compared, String> {
     if now.about.arms != then.about.arms || now.about.arms.is_empty() {
-        return Err("the case was another one then (its text, or the length of its tests)".into());
+        return Err("the case was another one then (its text, the length of its tests, or a lab in place of two hosts)".into());
     }
     let (new, old) = (measured(now, "now")?, measured(then, "then")?);
     if new.figure != old.figure {

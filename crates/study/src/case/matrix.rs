@@ -27,7 +27,8 @@ pub fn matrix(runs: &[(String, CasesRecord)]) -> CaseMatrix {
 }
 
 fn about(file: &str, run: &CasesRecord, all: &[(String, CasesRecord)]) -> MatrixRun {
-    let name = |run: &CasesRecord| run.label.clone().unwrap_or_else(|| run.kernel.clone());
+    let to = |run: &CasesRecord| run.to.as_ref().map_or(String::new(), |to| format!(" → {}", to.name));
+    let name = |run: &CasesRecord| run.label.clone().unwrap_or_else(|| format!("{}{}", run.kernel, to(run)));
     let is_unique = all.iter().filter(|(_, other)| name(other) == name(run)).count() == 1;
     MatrixRun {
         file: file.into(),
@@ -35,6 +36,7 @@ fn about(file: &str, run: &CasesRecord, all: &[(String, CasesRecord)]) -> Matrix
         begun: run.begun.clone(),
         kernel: run.kernel.clone(),
         cpu_model: run.host.cpu_model.clone(),
+        to: run.to.as_ref().map(|to| to.name.clone()),
     }
 }
 

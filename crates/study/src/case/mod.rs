@@ -119,13 +119,23 @@ pub fn list(list: &CaseList) -> String {
 
 /// Cases that were run, as the command prints them.
 pub fn run(record: &CasesRecord) -> String {
-    let mut text = format!("Linux {}\n\n{}\n", record.kernel, Table::of(2, &RUN, &record.cases).text());
+    let mut text = format!("{}\n\n{}\n", place(record), Table::of(2, &RUN, &record.cases).text());
     record.cases.iter().for_each(|case| text += &explained(case));
     record.cases.iter().for_each(|case| text += &beside_earlier(case));
     if let Some(why) = &record.stopped {
         text += &format!("ended early: {why}\n");
     }
     printable(&text)
+}
+
+/// Where cases were run: the kernel; between two hosts those of both, with the interfaces between them.
+pub(crate) fn place(record: &CasesRecord) -> String {
+    let here = format!("Linux {}", record.kernel);
+    let Some(hosts) = &record.to else { return here };
+    let there = hosts.host.as_ref().map(|host| format!("Linux {}", host.kernel));
+    let interface = hosts.far_interface.as_ref().map(|name| format!(", {name}"));
+    let there = format!("{}{}", there.unwrap_or_else(|| "not known".into()), interface.unwrap_or_default());
+    format!("{here}, {} → {} ({there})", hosts.interface, hosts.name)
 }
 
 /// What must be said of a case below the table.

@@ -122,7 +122,7 @@ pub fn search(record: &SearchRecord) -> String {
         text += "\nIt was not seen that each change of the best is needed: the time was over, or a measurement could not be used.\n";
     }
     let proven = match &record.proof {
-        None => "nothing seemed better than the lab as it is\n".into(),
+        None => "nothing seemed better than what is there\n".into(),
         Some(one) => proof(one),
     };
     [printable(&text), proven, printable(&kept(&record.kept))].join("\n")

@@ -1,0 +1,167 @@
+//! A case between this host and another one.
+//!
+//! **What.** The topology of a case is not built there. Where it gives an end one interface, that name means the interface of the end that leads to the other
+//! host; any other name is the host's own. What a case asks of the topology itself (a bond, a VLAN, another topology in the second arm) cannot be run.
+//!
+//! **Price.** Nothing between the hosts is as the topology says, so results are never compared with those of a lab.
+
+use super::Case;
+use super::needs::Need;
+use crate::change::LabChange;
+use crate::hosts::{HostPair, remote};
+use crate::notices::Notices;
+use linux::lab::Topology;
+use linux::observe::next_hop;
+use linux::tune::kept::Ask;
+use record::case::CaseHosts;
+use record::{Problem, Result};
+
+/// Asks the other host who it is, and finds the interfaces between the two.
+///
+/// # Errors
+/// Host: it does not answer, or there is no route.
+pub fn hosts(name: &str, notices: &dyn Notices) -> Result<CaseHosts> {
+    let address = remote::resolve(name, None)?;
+    let interface = next_hop::interface_to(address.ip())?;
+    let mut hosts = CaseHosts { name: name.into(), interface, ..CaseHosts::default() };
+    let mut there = remote::knobs(name)?;
+    match there.about() {
+        Ok(about) => (hosts.far_interface, hosts.host) = (about.interface, Some(about.host)),
+        Err(problem) => {
+            notices.note(&format!("its interface and its kernel are not known, and no ledger is: {problem}"));
+        }
+    }
+    Ok(hosts)
+}
+
+/// The case with its settings at the interfaces of two hosts.
+///
+/// # Errors
+/// Host: it cannot be run between hosts, and why.
+pub fn at_hosts(case: &Case, pair: &HostPair, hosts: &CaseHosts) -> Result<Case> {
+    let [a, b] = [0, 1].map(|arm| case.plans[arm].topology.as_str());
+    if a != b {
+        return Err(Problem::host("its arms have different topologies, and between hosts none is built")
+            .help("run it without --to"));
+    }
+    if let Some(need) = case.needs.iter().find(|need| need.is_built) {
+        let what = format!("it needs {} in its topology, and between hosts none is built", need.name);
+        return Err(Problem::host(what).help("run it without --to"));
+    }
+    let topology = Topology::load(a)?;
+    let moved = |changes: &[LabChange]| -> Result<Vec<LabChange>> {
+        changes.iter().map(|change| at_host(change, &topology, pair, hosts)).collect()
+    };
+    Ok(Case {
+        both: moved(&case.both)?,
+        only_a: moved(&case.only_a)?,
+        only_b: moved(&case.only_b)?,
+        ..case.clone()
+    })
+}
+
+/// What either host lacks of these needs, and what helps; none when nothing is known to be missing.
+pub fn lacking(needs: &[&'static Need], hosts: &CaseHosts) -> Option<String> {
+    let missing = needs.iter().find_map(|need| Some((need, (need.lacking_between)(hosts)?)));
+    missing.map(|(need, what)| format!("{what}; {}", need.helps))
+}
+
+/// A change at the interface that leads to the other host.
+fn at_host(change: &LabChange, topology: &Topology, pair: &HostPair, hosts: &CaseHosts) -> Result<LabChange> {
+    let is_near = pair.is_near(&change.node).map_err(|problem| problem.at(&change.text))?;
+    let named: Vec<&str> = topology.interfaces(&change.node).map(|one| one.name.as_str()).collect();
+    let moved = |ask: &Ask| -> Result<Ask> {
+        let is_named = ask.interface.as_deref().is_some_and(|name| named.contains(&name));
+        if !is_named {
+            return Ok(ask.clone());
+        }
+        if named.len() > 1 {
+            let what = format!("{} has several interfaces in the case's topology", change.node);
+            return Err(Problem::host(what)
+                .at(&change.text)
+                .help("name the host's own interface in the case"));
+        }
+        let known = if is_near { Some(&hosts.interface) } else { hosts.far_interface.as_ref() };
+        let unknown = || {
+            Problem::host(format!("the interface of {} is not known", hosts.name)).at(&change.text).help(
+                "start 'pathlab serve --observe --tune' there, or name the host's own interface in the case",
+            )
+        };
+        Ok(Ask { interface: Some(known.ok_or_else(unknown)?.clone()), ..ask.clone() })
+    };
+    let asks: Vec<Ask> = change.asks.iter().map(moved).collect::<Result<_>>()?;
+    if asks == change.asks {
+        return Ok(change.clone());
+    }
+    let texts: Vec<String> = asks.iter().map(Ask::to_string).collect();
+    Ok(LabChange { node: change.node.clone(), asks, text: format!("{}/{}", change.node, texts.join("+")) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{file, select};
+
+    fn pair() -> HostPair {
+        HostPair { name: "h".into(), near: "a".into(), far: "b".into() }
+    }
+
+    fn known() -> CaseHosts {
+        CaseHosts {
+            name: "h".into(),
+            interface: "ens1".into(),
+            far_interface: Some("ens2".into()),
+            host: None,
+        }
+    }
+
+    fn texts(changes: &[LabChange]) -> Vec<&str> {
+        changes.iter().map(|change| change.text.as_str()).collect()
+    }
+
+    #[test]
+    fn the_interface_of_a_topology_is_the_one_that_leads_to_the_other_host() {
+        let case = select(&["jumbo-frames".into()]).unwrap().remove(0);
+        let case = at_hosts(&case, &pair(), &known()).unwrap();
+        assert_eq!(texts(&case.only_b), ["a/ens1:mtu=9000", "b/ens2:mtu=9000"]);
+        let case = select(&["window-scaling".into()]).unwrap().remove(0);
+        assert_eq!(at_hosts(&case, &pair(), &known()).unwrap().only_a, case.only_a);
+        let untold = CaseHosts { far_interface: None, ..known() };
+        let gro = select(&["gro".into()]).unwrap().remove(0);
+        let why = at_hosts(&gro, &pair(), &untold).unwrap_err().to_string();
+        assert!(why.contains("the interface of h is not known") && why.contains("--observe --tune"), "{why}");
+    }
+
+    #[test]
+    fn what_is_about_the_topology_or_another_node_cannot_be_run() {
+        for name in ["bonding", "bonding-vlan"] {
+            let case = select(&[name.into()]).unwrap().remove(0);
+            let why = at_hosts(&case, &pair(), &known()).unwrap_err();
+            assert!(why.what.contains("different topologies"), "{why}");
+        }
+        let of = |more: &str| {
+            let text = format!(
+                "case own\nquestion Is it so?\nsource this test\ntopology router\ntest tcp-stream\nexpect better\n{more}\n"
+            );
+            at_hosts(&file::parse(&text, "own.case").unwrap().remove(0), &pair(), &known())
+        };
+        let between = of("set-b r/net.ipv4.ip_forward=1").unwrap_err();
+        assert!(between.to_string().contains("there is no node 'r'"), "{between}");
+        let own = of("set-b a/wlan0:mtu=1400+eth0:mtu=1400").unwrap();
+        assert_eq!(texts(&own.only_b), ["a/wlan0:mtu=1400+ens1:mtu=1400"]);
+        let bond = of("needs bonding\nset-b a/eth0:mtu=1400").unwrap_err();
+        assert!(bond.what.contains("it needs bonding"), "{bond}");
+    }
+
+    #[test]
+    fn needs_are_looked_for_at_both_hosts() {
+        let needs: Vec<&Need> = crate::case::needs::named("two-cpus").into_iter().collect();
+        let of = |cpus| CaseHosts {
+            host: Some(record::HostFacts { cpus, ..record::HostFacts::default() }),
+            ..known()
+        };
+        let here = std::thread::available_parallelism().map_or(1, usize::from);
+        assert_eq!(lacking(&needs, &of(2)).is_some(), here < 2);
+        assert!(lacking(&needs, &of(1)).is_some());
+    }
+}
