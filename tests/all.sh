@@ -153,15 +153,21 @@ sed -n 's/^SKIP: //p' target/tests.log >>"$PATHLAB_SKIPS"
 
 # What was there before and has gone since was left by somebody who was killed: the next command undoes that, and so did one of these.
 [ -z "$hurried" ] || echo 0 >"$rcu"
-after=$(traces)
+# A process that was told to end may need a moment to do so, on a busy machine a few.
+for _ in $(seq 100); do
+    after=$(traces)
+    left=$(comm -13 <(echo "$before") <(echo "$after"))
+    [ -n "$left" ] || break
+    sleep 0.1
+done
 gone=$(comm -23 <(echo "$before") <(echo "$after"))
-left=$(comm -13 <(echo "$before") <(echo "$after"))
 [ -z "$gone" ] || { echo "== undone by the tests, left by others before them:"; echo "$gone"; }
 if [ -z "$left" ]; then
     echo "== nothing left behind: namespaces, interfaces, processes, state and net.core settings are as before"
 else
     fail "the tests left traces on this machine"
     echo "$left"
+    ps -eo pid,ppid,etimes,stat,args | grep '[p]athlab'
 fi
 
 # Of each kind of case that may be played again (tests/support/again.rs): how often it was. More than one play in four cases is no

@@ -423,24 +423,25 @@ fn causes_at_the_receiver() {
     at_the_receiver().iter().for_each(demand);
 }
 
-/// Plays a case; once more, twice at most, when the witness says itself that it missed drops.
+/// A case loses something, and that has its causes.
 fn demand(case: &Case) {
+    let Some(lost) = play(case) else { return };
+    assert!(lost > 0, "{}: nothing was lost, the case tests nothing", case.name);
+}
+
+/// Plays a case, once more, twice at most, when the witness says itself that it missed drops: how many datagrams were lost; none if it could
+/// not be played.
+fn play(case: &Case) -> Option<i64> {
     let once = || {
         let played = play_once(case);
         let why = played.as_ref().err().cloned();
         (played, why)
     };
     let played = crate::again::play("causes, the witness missed drops", case.name, 3, once);
-    let Some(lost) = played.unwrap_or_else(|why| panic!("{}: {why}", case.name)) else { return };
-    assert!(lost > 0, "{}: nothing was lost, the case tests nothing", case.name);
+    played.unwrap_or_else(|why| panic!("{}: {why}", case.name))
 }
 
-/// Plays a case and returns how many datagrams were lost; none if it could not be played.
-fn play(case: &Case) -> Option<i64> {
-    play_once(case).unwrap_or_else(|why| panic!("{}: {why}", case.name))
-}
-
-/// The same; an error says how many drops the witness missed, as it says itself.
+/// Plays it once; an error says how many drops the witness missed, as it says itself.
 fn play_once(case: &Case) -> Result<Option<i64>, String> {
     let Some(world) = (case.world)() else { return Ok(None) };
     // Such a program needs what the witness needs, and the witness says why it is not permitted.
