@@ -27,9 +27,6 @@ use super::topology::{BridgeSpec, InterfaceSpec, LinkSpec, SysctlSpec, Topology,
 use crate::netlink::{LinkState, Netlink, Refusal, link_local};
 use crate::sys::process;
 
-/// Interfaces of a lab have indexes from here on, each its own: so the two ends of a link find each other by number
-/// even when somebody renamed them.
-const FIRST_INDEX: u32 = 10;
 /// Longest wait for a carrier, which the two ends of a cable agree about, and for silence.
 pub const LINK_DEADLINE: Duration = Duration::from_secs(15);
 /// More interfaces than that over each other no kernel makes (`MAX_NEST_DEV`).
@@ -38,17 +35,6 @@ const MOST_HEIGHT: usize = 8;
 const LOOK: Duration = Duration::from_millis(1);
 /// A multicast report waits two ticks (`mld_ifc_start_work`), 20 ms on the slowest kernels; silence is longer.
 const SILENCE: Duration = Duration::from_millis(30);
-
-/// The index that an interface of the topology gets; none when there is no such interface.
-pub(super) fn index_of(topology: &Topology, node: &str, interface: &str) -> Option<u32> {
-    let place = topology.all_interfaces().position(|i| i.node == node && i.name == interface)?;
-    Some(FIRST_INDEX + place as u32)
-}
-
-/// The node of that name.
-pub(super) fn find<'a>(nodes: &'a [Node], name: &str) -> Option<&'a Node> {
-    nodes.iter().find(|node| node.name() == name)
-}
 
 /// Builds the topology into fresh namespaces.
 ///
@@ -175,14 +161,15 @@ fn apply(topology: &Topology, node: &Node, early: bool) -> Result<()> {
 
 /// The index of an interface of the topology.
 fn number(topology: &Topology, spec: &InterfaceSpec) -> u32 {
-    index_of(topology, &spec.node, &spec.name).unwrap_or(0)
+    topology.index_of(&spec.node, &spec.name).unwrap_or(0)
 }
 
 /// Makes the links whose first end is in this node.
 fn links(topology: &Topology, nodes: &[Node], node: &Node, netlink: &mut Netlink) -> Result<()> {
     let mut mine = topology.links.iter().filter(|link| link.ends[0].node == node.name());
     mine.try_for_each(|LinkSpec { ends: [a, b] }| {
-        let other = find(nodes, &b.node).ok_or_else(|| node.host_problem("the link's other node is gone"))?;
+        let other =
+            Node::named(nodes, &b.node).ok_or_else(|| node.host_problem("the link's other node is gone"))?;
         let [first, second] = [a, b].map(|end| end.link(number(topology, end)));
         let made = netlink.create_veth(&first, &second, other.netns().as_fd());
         made.map_err(|refusal| refused(&format!("link {} -- {}", a.place(), b.place()), refusal))
@@ -232,9 +219,9 @@ fn make_upper(
     netlink: &mut Netlink,
     UpperSpec { interface, over, kind }: &UpperSpec,
 ) -> Result<()> {
-    let own = find(nodes, &interface.node).ok_or_else(|| node.host_problem("the node is gone"))?;
+    let own = Node::named(nodes, &interface.node).ok_or_else(|| node.host_problem("the node is gone"))?;
     let other = (own.name() != node.name()).then(|| own.netns());
-    let lower = over.as_ref().and_then(|(node, name)| index_of(topology, node, name));
+    let lower = over.as_ref().and_then(|(node, name)| topology.index_of(node, name));
     let made = netlink.create_upper(&interface.link(number(topology, interface)), *kind, lower, other);
     let word = kind.word();
     made.map_err(|refusal| {
@@ -252,7 +239,7 @@ fn make_bridge(topology: &Topology, netlink: &mut Netlink, bridge: &BridgeSpec) 
             None => netlink.create_bridge(&spec.link(own))?,
         }
         for port in &bridge.ports {
-            netlink.set_master(index_of(topology, &spec.node, port).unwrap_or(0), own)?;
+            netlink.set_master(topology.index_of(&spec.node, port).unwrap_or(0), own)?;
         }
         // A bridge takes the smallest MTU of its ports until it is told one.
         spec.mtu.map_or(Ok(()), |mtu| netlink.set_mtu(own, mtu))

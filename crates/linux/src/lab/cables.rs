@@ -14,7 +14,6 @@ use std::path::PathBuf;
 use record::unit::many;
 use record::{Problem, Result};
 
-use super::build::{find, index_of};
 use super::node::{Node, refused};
 use super::step::{CardState, LabStep};
 use super::topology::{InterfaceSpec, LinkSpec, Topology};
@@ -104,7 +103,7 @@ pub(super) fn steps(
     handle: impl Fn(&Node) -> PathBuf,
 ) -> Vec<LabStep> {
     let step = |(end, card): (&InterfaceSpec, &LinkState)| {
-        let node = find(nodes, &end.node)?;
+        let node = Node::named(nodes, &end.node)?;
         let offloads = Netlink::open().offloads(card.index).unwrap_or_default();
         let card = CardState {
             name: card.name.clone(),
@@ -113,7 +112,7 @@ pub(super) fn steps(
             tx_queue_len: card.tx_queue_len,
             offloads: offloads.into_iter().map(|(offload, on)| (offload.word().to_owned(), on)).collect(),
         };
-        let index = index_of(topology, &end.node, &end.name)?;
+        let index = topology.index_of(&end.node, &end.name)?;
         Some(LabStep::Card { file: handle(node), netns: node.inode(), index, card })
     };
     ends(topology, cables).filter_map(step).collect()
@@ -125,9 +124,9 @@ pub(super) fn steps(
 /// A host problem when the kernel refuses.
 pub(super) fn lay(topology: &Topology, nodes: &[Node], cables: &[Cable]) -> Result<()> {
     for (end, card) in ends(topology, cables) {
-        let node =
-            find(nodes, &end.node).ok_or_else(|| Problem::host("the link's node is gone").at(end.place()))?;
-        let index = index_of(topology, &end.node, &end.name).unwrap_or(0);
+        let node = Node::named(nodes, &end.node)
+            .ok_or_else(|| Problem::host("the link's node is gone").at(end.place()))?;
+        let index = topology.index_of(&end.node, &end.name).unwrap_or(0);
         let moved = Netlink::open().move_link(card.index, &end.link(index), node.netns());
         moved.map_err(|refusal| refused(&format!("card {} as {}", card.name, end.place()), refusal))?;
     }

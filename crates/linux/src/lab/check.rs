@@ -6,7 +6,6 @@ use std::fmt::Display;
 use record::Result;
 use serde::{Deserialize, Serialize};
 
-use super::build::index_of;
 use super::live::Lab;
 use super::node::Node;
 use super::routing;
@@ -213,7 +212,7 @@ fn bridging(topology: &Topology, spec: &InterfaceSpec, kind: &str, now: Option<&
 fn stacking(topology: &Topology, spec: &InterfaceSpec, now: Option<&UpperState>) -> Option<String> {
     let upper = topology.upper(&spec.node, &spec.name)?;
     let Some(now) = now else { return Some(format!("it is no {} any more", upper.kind.word())) };
-    let lower = upper.over.as_ref().and_then(|(node, name)| index_of(topology, node, name));
+    let lower = upper.over.as_ref().and_then(|(node, name)| topology.index_of(node, name));
     let words = |kind: crate::netlink::UpperKind| format!("{} {kind}", kind.word());
     let index = |lower: Option<u32>| lower.map_or("none".into(), |lower| lower.to_string());
     unequal("it", words(now.kind), words(upper.kind)).or(unequal(

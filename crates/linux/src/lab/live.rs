@@ -301,8 +301,8 @@ impl Lab {
         let ends = links.map(|LinkSpec { ends: [end, _] }| end);
         let uppers = self.topology.uppers.iter().map(|upper| &upper.interface);
         ends.chain(uppers).filter_map(|spec: &InterfaceSpec| {
-            let index = build::index_of(&self.topology, &spec.node, &spec.name)?;
-            Some((build::find(&self.nodes, &spec.node)?, index, spec.place()))
+            let index = self.topology.index_of(&spec.node, &spec.name)?;
+            Some((Node::named(&self.nodes, &spec.node)?, index, spec.place()))
         })
     }
 
@@ -407,7 +407,7 @@ impl Lab {
     /// # Errors
     /// An input problem that lists the nodes.
     pub fn node(&self, name: &str) -> Result<&Node> {
-        build::find(&self.nodes, name).ok_or_else(|| {
+        Node::named(&self.nodes, name).ok_or_else(|| {
             let names: Vec<_> = self.nodes.iter().map(Node::name).collect();
             Problem::input(format!("unknown node '{name}'"))
                 .at(format!("lab {}", self.name))
@@ -417,7 +417,7 @@ impl Lab {
 
     /// The address (4 or 6) by which others reach the node; none when it has none or there is no such node.
     pub fn address_of(&self, node: &str, family: u8) -> Option<IpAddr> {
-        build::find(&self.nodes, node)?.addresses(family).into_iter().next()
+        Node::named(&self.nodes, node)?.addresses(family).into_iter().next()
     }
 }
 

@@ -31,6 +31,11 @@ impl Node {
         Ok(Node { name: name.into(), netns: Arc::new(netns), inode, declared })
     }
 
+    /// The one of that name.
+    pub(super) fn named<'a>(nodes: &'a [Node], name: &str) -> Option<&'a Node> {
+        nodes.iter().find(|node| node.name() == name)
+    }
+
     /// The node's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -23,6 +23,10 @@ pub use crate::netlink::{
 /// The MTU of an interface that says none.
 pub const DEFAULT_MTU: u32 = 1500;
 
+/// Interfaces of a lab have indexes from here on, each its own: so the two ends of a link find each other by number
+/// even when somebody renamed them.
+const FIRST_INDEX: u32 = 10;
+
 /// A hardware address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mac(pub [u8; 6]);
@@ -228,6 +232,12 @@ impl Topology {
     /// Every interface of a node: the ends of its links, then its bridges, then those over others.
     pub fn interfaces<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a InterfaceSpec> {
         self.all_interfaces().filter(move |i| i.node == node)
+    }
+
+    /// The index that an interface gets; none when there is no such interface.
+    pub(super) fn index_of(&self, node: &str, interface: &str) -> Option<u32> {
+        let place = self.all_interfaces().position(|one| one.node == node && one.name == interface)?;
+        Some(FIRST_INDEX + place as u32)
     }
 
     /// The other end of the link that this interface is an end of.

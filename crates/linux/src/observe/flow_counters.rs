@@ -25,7 +25,7 @@ use record::Delta;
 use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook, LateInterface};
 
 use super::flow::{Flow, FlowEnds, FlowProtocol};
-use super::flow_newcomers::Newcomers;
+use super::flow_newcomers::{CountedNode, Newcomers};
 use super::flow_program::{FRAGMENT_KEY_BYTES, Leg, Place, Start, VALUE_BYTES, assemble};
 use crate::netlink::{LinkState, Netlink, u64_at};
 use crate::sys::bpf::{self, Attachment};
@@ -55,12 +55,9 @@ pub struct FlowCounters {
     counted: Arc<Mutex<Counted>>,
 }
 
-/// A namespace with its name.
-pub(super) type CountedNode<'a> = (String, BorrowedFd<'a>);
-
 /// What is counted, and where.
 #[derive(Debug)]
-pub(super) struct Counted {
+struct Counted {
     // First the links, then the maps.
     links: FlowLinks,
     counts: bpf::Map,
@@ -166,7 +163,8 @@ impl FlowCounters {
         let all: Vec<(usize, &Found)> = found.iter().enumerate().collect();
         counted.attach_all(nodes, &all, &mut kept)?;
         let counted = Arc::new(Mutex::new(counted));
-        let newcomers = listening.wait(Arc::clone(&counted))?;
+        let theirs = Arc::clone(&counted);
+        let newcomers = listening.wait(move |nodes| lock(&theirs).look_again(nodes))?;
         Ok(FlowCounters { newcomers, counted })
     }
 
@@ -253,7 +251,7 @@ impl Counted {
 
     /// Looks for interfaces that came, and counts them, too; what is in a bridge now and was in none is said to be. What cannot be counted is
     /// missing.
-    pub(super) fn look_again(&mut self, nodes: &[CountedNode<'_>]) {
+    fn look_again(&mut self, nodes: &[CountedNode<'_>]) {
         let done = find(nodes).and_then(|found| {
             self.forget_gone(&found);
             // Ways from namespace to namespace are asked for only where there is somebody new.

@@ -1,7 +1,7 @@
 //! Interfaces that come while a flow is counted.
 //!
 //! **What.** [`Newcomers::listen`] asks the kernel to tell of interfaces that come, go or change in some namespaces (`RTNLGRP_LINK`); a thread then lets
-//! the counters look again ([`super::flow_counters::Counted::look_again`]) whenever something was told.
+//! the counters look again ([`super::flow_counters`]) whenever something was told.
 //!
 //! **Why.** A container that starts, a tunnel that is set up, a port that is replaced give a flow a way that was not there at the beginning. Without
 //! counters on it the flow ends, for the ledger, at the last interface that was there before.
@@ -9,19 +9,21 @@
 //! **Price.** A socket for each namespace and a thread that sleeps. An interface is counted some 10 to 40 ms after it came, most of it the kernel's wait for all
 //! CPUs when a program is attached.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::flow_counters::{Counted, CountedNode};
 use crate::netlink::LinkNotice;
 use crate::sys::netns;
 use crate::sys::notice::{Waker, wait};
 
 /// A wait without a notice; its end changes nothing.
 const LONG: Duration = Duration::from_secs(3600);
+
+/// A namespace with its name.
+pub(super) type CountedNode<'a> = (String, BorrowedFd<'a>);
 
 /// A namespace that is listened to.
 struct Listening {
@@ -67,22 +69,25 @@ impl Newcomers {
 }
 
 impl Listeners {
-    /// Waits for notices in a thread of its own.
+    /// Waits for notices in a thread of its own, which looks again at all namespaces when something was told.
     ///
     /// # Errors
     /// The sentence why it cannot.
-    pub(super) fn wait(self, counted: Arc<Mutex<Counted>>) -> Result<Newcomers, String> {
+    pub(super) fn wait(
+        self,
+        look_again: impl FnMut(&[CountedNode<'_>]) + Send + 'static,
+    ) -> Result<Newcomers, String> {
         let refused = |error: std::io::Error| format!("nobody can wait for interfaces that come: {error}");
         let shared = Arc::new(Shared { waker: Waker::new().map_err(refused)?, done: AtomicBool::new(false) });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("flow-newcomers".into())
-            .spawn(move || self.until_done(&theirs, &counted))
+            .spawn(move || self.until_done(&theirs, look_again))
             .map_err(refused)?;
         Ok(Newcomers { shared, thread: Some(thread) })
     }
 
-    fn until_done(&self, shared: &Shared, counted: &Mutex<Counted>) {
+    fn until_done(&self, shared: &Shared, mut look_again: impl FnMut(&[CountedNode<'_>])) {
         let nodes: Vec<CountedNode<'_>> =
             self.0.iter().map(|node| (node.name.clone(), node.netns.as_fd())).collect();
         let notices = self.0.iter().map(|node| (node.notice.as_fd(), false));
@@ -94,7 +99,7 @@ impl Listeners {
             // All of them: what was told to one is looked for in all.
             let told = self.0.iter().filter(|node| node.notice.take()).count();
             if told > 0 && !shared.done.load(Relaxed) {
-                counted.lock().unwrap_or_else(PoisonError::into_inner).look_again(&nodes);
+                look_again(&nodes);
             }
         }
     }
