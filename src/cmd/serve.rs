@@ -22,6 +22,9 @@ const MOST: usize = 64;
 /// How long a call of accept waits at a time.
 const TICK: Duration = Duration::from_millis(500);
 
+/// How often it is looked whether the only connection has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Flags of `pathlab serve`.
 #[derive(Args)]
 pub struct ServeArgs {
@@ -63,32 +66,39 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
     let (turns, mut open) = (TestLock::default(), Connections::default());
     loop {
         if process::interrupted() {
-            return Err(Problem::measured("interrupted: no further tests are answered"));
+            return Err(interrupted());
         }
         let (stream, peer) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(error) if is_passing(&error) => continue,
             Err(error) => return Err(Problem::host(format!("cannot accept connections: {error}"))),
         };
-        if args.once {
-            return serve(stream, peer, &turns, host);
-        }
         if open.count() >= MOST {
             output.note(&format!("{peer}: refused, {MOST} control connections are open"));
             continue;
         }
         let (turns, host) = (turns.clone(), host.clone());
+        let serve = move |stream| serve(stream, peer, &turns, host);
+        if args.once {
+            open.serve(stream, serve);
+            return open.ended();
+        }
         open.serve(stream, move |stream| {
-            if let Err(problem) = serve(stream, peer, &turns, host) {
+            if let Err(problem) = serve(stream) {
                 eprintln!("pathlab: {problem}");
             }
+            Ok(())
         });
     }
 }
 
+fn interrupted() -> Problem {
+    Problem::measured("interrupted: no further tests are answered")
+}
+
 /// Control connections that are served, each by a thread. They end with this value: what one holds of this host is put back before the program ends.
 #[derive(Default)]
-struct Connections(Vec<(TcpStream, JoinHandle<()>)>);
+struct Connections(Vec<(TcpStream, JoinHandle<Result<()>>)>);
 
 impl Connections {
     /// How many are open.
@@ -98,10 +108,22 @@ impl Connections {
     }
 
     /// One more; one of which there can be no second handle is closed at once.
-    fn serve(&mut self, stream: TcpStream, work: impl FnOnce(TcpStream) + Send + 'static) {
+    fn serve(&mut self, stream: TcpStream, work: impl FnOnce(TcpStream) -> Result<()> + Send + 'static) {
         if let Ok(handle) = stream.try_clone() {
             self.0.push((handle, std::thread::spawn(move || work(stream))));
         }
+    }
+
+    /// Waits until all have ended, or for an interrupt.
+    fn ended(mut self) -> Result<()> {
+        while self.0.iter().any(|(_, thread)| !thread.is_finished()) {
+            if process::interrupted() {
+                return Err(interrupted());
+            }
+            std::thread::sleep(LOOK);
+        }
+        let bug = || Problem::host("a control connection failed; this is a bug in pathlab");
+        self.0.drain(..).try_for_each(|(_, thread)| thread.join().unwrap_or_else(|_| Err(bug())))
     }
 }
 

@@ -357,3 +357,22 @@ fn cases_are_run_between_two_hosts() {
     let output = pair.at_a(&["case", "run", &file, "--pairs", "6"]);
     steal.holds("a case of this host alone", output.status.code() == Some(0), format_args!("{output:?}"));
 }
+
+/// A server of one connection ends by an interrupt, too, while that is open.
+#[test]
+fn a_server_of_one_connection_can_be_interrupted() {
+    let _turn = beside();
+    let mut server = command(PATHLAB);
+    server.args(["serve", "--once", "--bind", "127.0.0.1", "--port", "0", "--json"]);
+    server.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = Kept::new(server.spawn().unwrap());
+    let line: Value = serde_json::from_str(&first_line(server.stdout_pipe().unwrap())).unwrap();
+    let open = std::net::TcpStream::connect(line["listening"].as_str().unwrap()).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let mut server = server.take();
+    process::interrupt(&server).unwrap();
+    let begun = Instant::now();
+    assert_eq!(server.wait().unwrap().code(), Some(130));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    drop(open);
+}
