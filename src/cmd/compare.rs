@@ -87,7 +87,7 @@ fn share(text: &str) -> std::result::Result<f64, String> {
 pub fn run(args: CompareArgs, output: &Output) -> Result<()> {
     let sides = [args.trial.side(&args.a)?, args.trial.side(&args.b)?];
     let ended = match &args.to {
-        Some(host) => between(&args, host, &sides, output)?,
+        Some(host) => between(&args, host, sides, output)?,
         None => in_labs(&args, &sides, output)?,
     };
     let worse = tell(ended, output)?;
@@ -111,7 +111,7 @@ fn in_labs(args: &CompareArgs, sides: &[Described; 2], output: &Output) -> Resul
 }
 
 /// Both sides between this host and that one, each with its settings while it is measured.
-fn between(args: &CompareArgs, host: &str, sides: &[Described; 2], output: &Output) -> Result<TrialEnd> {
+fn between(args: &CompareArgs, host: &str, mut sides: [Described; 2], output: &Output) -> Result<TrialEnd> {
     if let Some(other) = [&args.a, &args.b].into_iter().find(|side| !side.ends_with(".plan")) {
         return Err(
             Problem::input(format!("'{other}' is no plan")).help("between hosts two plans are compared")
@@ -119,11 +119,12 @@ fn between(args: &CompareArgs, host: &str, sides: &[Described; 2], output: &Outp
     }
     experiment::interruptible()?;
     let pairs = sides.each_ref().map(|side| HostPair::of(host, &side.plan.tests[0].spec));
+    sides.iter_mut().for_each(|side| side.plan.use_family(pairs[0].family()));
     let journals = linux::undo::journals()?;
     let settings: [Settings<'_>; 2] = [0, 1].map(|side| (&pairs[side] as _, &sides[side].plan.settings[..]));
     let mut settings = ArmSettings::new(&journals, settings, true);
     let targets = pairs.each_ref().map(UnderTest::Hosts);
-    let ended = args.trial.measure(sides, targets, &mut |side| settings.enter(side), output);
+    let ended = args.trial.measure(&sides, targets, &mut |side| settings.enter(side), output);
     let back = settings.leave();
     let ended = ended?;
     back?;

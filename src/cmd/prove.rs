@@ -125,12 +125,13 @@ impl ProofArgs {
     fn between<T>(
         &self,
         host: &str,
-        side: Described,
+        mut side: Described,
         output: &Output,
         work: impl FnOnce(&Proving<'_>) -> Result<T>,
     ) -> Result<T> {
         experiment::interruptible()?;
         let pair = HostPair::of(host, &side.plan.tests[0].spec);
+        side.plan.use_family(pair.family());
         let settings = side.plan.settings.clone();
         change::during(&[(&pair, &settings)], || {
             let journals = linux::undo::journals()?;

@@ -115,6 +115,19 @@ fn a_plan_is_carried_out_between_two_hosts() {
         finish(start(pair.program("a", &["show", "latest", "--dir", &records])), Duration::from_secs(20));
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(["at a:", "at b:"].iter().all(|end| shown.contains(end)), "{shown}");
+    // Where nobody said which version of IP, it is one that the other host has.
+    let mut six = pair.program("b", &["serve", "--bind", "fd00::2", "--observe", "--json"]);
+    six.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut six = Kept::new(six.spawn().unwrap());
+    first_line(six.stdout_pipe().unwrap());
+    let flags = ["run", &plan, "--only", "udp-stream", "--to", "fd00::2", "--dir", &records, "--json"];
+    let run = document(&finish(start(pair.program("a", &flags)), Duration::from_secs(60)));
+    let stream = of(&run, "udp-stream");
+    assert_eq!(
+        (&stream["spec"]["family"], &stream["ledger"]["unexplained"]),
+        (&6.into(), &0.into()),
+        "{stream:#}"
+    );
     let other = pair.plan("family 6\ntest ping count 3\n");
     let family = refusal(&pair.at_a(&["run", &other]));
     assert!(family.contains("has no address with IPv6; say 'family 4' in the plan"), "{family}");

@@ -54,6 +54,11 @@ impl HostPair {
         remote::resolve(&self.name, Some(family))
     }
 
+    /// The version of IP of a test that says none: 4 where the other host has it.
+    pub fn family(&self) -> u8 {
+        if self.address(4).is_err() && self.address(6).is_ok() { 6 } else { 4 }
+    }
+
     /// The interface of one of its two nodes that leads to the other one.
     ///
     /// # Errors

@@ -23,6 +23,8 @@ pub struct Planned {
     pub spec: TestSpec,
     /// What it must reach.
     pub criteria: Criteria,
+    /// Nobody said which version of IP: it is 4 where both ends have that.
+    pub any_family: bool,
 }
 
 /// What is watched of each test beside its counters.
@@ -105,6 +107,16 @@ impl Plan {
         Ok(())
     }
 
+    /// Uses that version of IP in the tests of which nobody said one.
+    pub fn use_family(&mut self, family: u8) {
+        for Planned { spec, .. } in self.tests.iter_mut().filter(|test| test.any_family) {
+            if spec.size == spec.kind.default_size(spec.family) {
+                spec.size = spec.kind.default_size(family);
+            }
+            spec.family = family;
+        }
+    }
+
     /// Shortens every test to half a second (a test with a count keeps its count, and ends with it).
     pub fn quick(&mut self) {
         for test in &mut self.tests {
@@ -148,7 +160,8 @@ struct Reader {
     ends: (String, String),
     /// The last `duration` statement; none was there yet.
     duration_ms: Option<u64>,
-    family: u8,
+    /// The last `family` statement; none was there yet.
+    family: Option<u8>,
     /// Statements that were there.
     seen: Vec<&'static str>,
 }
@@ -164,7 +177,7 @@ impl Default for Reader {
             tests: vec![],
             extra: Extra::default(),
         };
-        Reader { plan, ends: ("a".into(), "b".into()), duration_ms: None, family: 4, seen: vec![] }
+        Reader { plan, ends: ("a".into(), "b".into()), duration_ms: None, family: None, seen: vec![] }
     }
 }
 
@@ -208,7 +221,7 @@ impl Reader {
             "path" => self.ends = (value.text.into(), words[2].text.into()),
             "repetitions" => self.plan.repetitions = ranged(value, 1, 1000)? as u32,
             "duration" => self.duration_ms = Some(duration(value)?),
-            "family" => self.family = family(value)?,
+            "family" => self.family = Some(family(value)?),
             "seed" => self.plan.seed = Some(number(value)?),
             _ => self.plan.shuffled = order(value)?,
         }
@@ -230,7 +243,7 @@ impl Reader {
             return wrong(0, "'test' needs a kind", "e.g. test udp-stream size 64");
         };
         let kind = read(first, TrafficKind::from_str, DOCS)?;
-        let (family, receive_buffer) = (self.family, TestSpec::default_receive_buffer(kind));
+        let (family, receive_buffer) = (self.family.unwrap_or(4), TestSpec::default_receive_buffer(kind));
         let mut spec =
             TestSpec { kind, size: 0, duration_ms: 0, family, receive_buffer, ..TestSpec::default() };
         let mut criteria = Criteria::default();
@@ -267,7 +280,8 @@ impl Reader {
             let what = format!("the test '{name}' is given twice");
             return wrong(0, what, "use repetitions, or change a setting");
         }
-        self.plan.tests.push(Planned { name, spec, criteria });
+        let any_family = self.family.is_none() && !seen.contains(&"family");
+        self.plan.tests.push(Planned { name, spec, criteria, any_family });
         Ok(())
     }
 
@@ -394,6 +408,16 @@ fn name_of(spec: &TestSpec, words: &[Word<'_>]) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_version_of_ip_that_somebody_said_stays() {
+        let text = "topology pair\ntest ping\ntest udp-stream family 4\nfamily 4\ntest tcp-rr\ntest tcp-stream family 6\n";
+        let mut plan = Plan::parse(text, "p").unwrap();
+        plan.use_family(6);
+        let families: Vec<u8> = plan.tests.iter().map(|test| test.spec.family).collect();
+        assert_eq!(families, [6, 4, 4, 6]);
+        assert_eq!(plan.tests[0].spec.size, plan.tests[0].spec.kind.default_size(6));
+    }
 
     #[test]
     fn every_shipped_plan_reads() {

@@ -103,7 +103,7 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     plan.extra.layers_every.map_or(Ok(()), |_| linux::observe::check_layers())?;
     check_drops(args.drops)?;
     if let Some(host) = &args.to {
-        return between(host, &plan, &about, &args.dir, output);
+        return between(host, plan, &about, &args.dir, output);
     }
     let offloads = offload_states(args.offload.as_deref());
     let chosen = course::choose(&args.path, offloads, &experiment::now())?;
@@ -137,10 +137,11 @@ fn check_drops(wanted: bool) -> Result<()> {
 }
 
 /// Carries out the plan between this host and that one.
-fn between(host: &str, plan: &Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
+fn between(host: &str, mut plan: Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     let pair = HostPair::of(host, &plan.tests[0].spec);
-    change::during(&[(&pair, &plan.settings)], || on(UnderTest::Hosts(&pair), plan, about, dir, output))
+    plan.use_family(pair.family());
+    change::during(&[(&pair, &plan.settings)], || on(UnderTest::Hosts(&pair), &plan, about, dir, output))
 }
 
 /// Carries out the plan and prints the result, however it ended.

@@ -52,12 +52,10 @@ pub fn at_hosts(case: &Case, pair: &HostPair, hosts: &CaseHosts) -> Result<Case>
     let moved = |changes: &[LabChange]| -> Result<Vec<LabChange>> {
         changes.iter().map(|change| at_host(change, &topology, pair, hosts)).collect()
     };
-    Ok(Case {
-        both: moved(&case.both)?,
-        only_a: moved(&case.only_a)?,
-        only_b: moved(&case.only_b)?,
-        ..case.clone()
-    })
+    let mut plans = case.plans.clone();
+    plans.iter_mut().for_each(|plan| plan.use_family(pair.family()));
+    let (both, only_a, only_b) = (moved(&case.both)?, moved(&case.only_a)?, moved(&case.only_b)?);
+    Ok(Case { plans, both, only_a, only_b, ..case.clone() })
 }
 
 /// What either host lacks of these needs, and what helps; none when nothing is known to be missing.
@@ -103,12 +101,12 @@ mod tests {
     use crate::case::{file, select};
 
     fn pair() -> HostPair {
-        HostPair { name: "h".into(), near: "a".into(), far: "b".into() }
+        HostPair { name: "127.0.0.1".into(), near: "a".into(), far: "b".into() }
     }
 
     fn known() -> CaseHosts {
         CaseHosts {
-            name: "h".into(),
+            name: "127.0.0.1".into(),
             interface: "ens1".into(),
             far_interface: Some("ens2".into()),
             host: None,
@@ -129,7 +127,10 @@ mod tests {
         let untold = CaseHosts { far_interface: None, ..known() };
         let gro = select(&["gro".into()]).unwrap().remove(0);
         let why = at_hosts(&gro, &pair(), &untold).unwrap_err().to_string();
-        assert!(why.contains("the interface of h is not known") && why.contains("--observe --tune"), "{why}");
+        assert!(
+            why.contains("the interface of 127.0.0.1 is not known") && why.contains("--observe --tune"),
+            "{why}"
+        );
     }
 
     #[test]
