@@ -16,6 +16,12 @@ use linux::tune::kept::Ask;
 use record::case::CaseHosts;
 use record::{Problem, Result};
 
+/// Knobs of IPv4 that a case names, and those of IPv6 that are meant where a host has that alone.
+const OF_IPV6: [(&str, &str); 2] = [
+    ("feature.tx-tcp-segmentation", "feature.tx-tcp6-segmentation"),
+    ("feature.tx-checksum-ipv4", "feature.tx-checksum-ipv6"),
+];
+
 /// Asks the other host who it is, and finds the interfaces between the two.
 ///
 /// # Errors
@@ -49,11 +55,12 @@ pub fn at_hosts(case: &Case, pair: &HostPair, hosts: &CaseHosts) -> Result<Case>
         return Err(Problem::host(what).help("run it without --to"));
     }
     let topology = Topology::load(a)?;
-    let moved = |changes: &[LabChange]| -> Result<Vec<LabChange>> {
-        changes.iter().map(|change| at_host(change, &topology, pair, hosts)).collect()
-    };
     let mut plans = case.plans.clone();
     plans.iter_mut().for_each(|plan| plan.use_family(pair.family()));
+    let six = plans.iter().flat_map(|plan| &plan.tests).all(|test| test.any_family && test.spec.family == 6);
+    let moved = |changes: &[LabChange]| -> Result<Vec<LabChange>> {
+        changes.iter().map(|change| at_host(change, &topology, pair, hosts, six)).collect()
+    };
     let (both, only_a, only_b) = (moved(&case.both)?, moved(&case.only_a)?, moved(&case.only_b)?);
     Ok(Case { plans, both, only_a, only_b, ..case.clone() })
 }
@@ -64,8 +71,14 @@ pub fn lacking(needs: &[&'static Need], hosts: &CaseHosts) -> Option<String> {
     missing.map(|(need, what)| format!("{what}; {}", need.helps))
 }
 
-/// A change at the interface that leads to the other host.
-fn at_host(change: &LabChange, topology: &Topology, pair: &HostPair, hosts: &CaseHosts) -> Result<LabChange> {
+/// A change at the interface that leads to the other host, by IPv6 if that is `six`.
+fn at_host(
+    change: &LabChange,
+    topology: &Topology,
+    pair: &HostPair,
+    hosts: &CaseHosts,
+    six: bool,
+) -> Result<LabChange> {
     let is_near = pair.is_near(&change.node).map_err(|problem| problem.at(&change.text))?;
     let named: Vec<&str> = topology.interfaces(&change.node).map(|one| one.name.as_str()).collect();
     let moved = |ask: &Ask| -> Result<Ask> {
@@ -85,7 +98,9 @@ fn at_host(change: &LabChange, topology: &Topology, pair: &HostPair, hosts: &Cas
                 "start 'pathlab serve --observe --tune' there, or name the host's own interface in the case",
             )
         };
-        Ok(Ask { interface: Some(known.ok_or_else(unknown)?.clone()), ..ask.clone() })
+        let of_six = OF_IPV6.iter().find(|(name, _)| six && ask.name == *name);
+        let name = of_six.map_or(&*ask.name, |(_, name)| name).to_owned();
+        Ok(Ask { interface: Some(known.ok_or_else(unknown)?.clone()), name, ..ask.clone() })
     };
     let asks: Vec<Ask> = change.asks.iter().map(moved).collect::<Result<_>>()?;
     if asks == change.asks {
@@ -131,6 +146,15 @@ mod tests {
             why.contains("the interface of 127.0.0.1 is not known") && why.contains("--observe --tune"),
             "{why}"
         );
+    }
+
+    #[test]
+    fn knobs_of_ipv4_are_those_of_ipv6_where_a_host_has_that_alone() {
+        let pair = HostPair { name: "::1".into(), ..pair() };
+        let case = select(&["tso".into()]).unwrap().remove(0);
+        let case = at_hosts(&case, &pair, &known()).unwrap();
+        assert_eq!(case.plans[1].tests[0].spec.family, 6);
+        assert_eq!(texts(&case.only_b), ["a/ens1:feature.tx-tcp6-segmentation=on"]);
     }
 
     #[test]

@@ -34,8 +34,9 @@ const fn usual(goals: &'static str, end: End, name: &'static str, values: &'stat
 
 use End::{Both, Receiver, Sender};
 
-const KNOBS: [Usual; 15] = [
+const KNOBS: [Usual; 16] = [
     usual("T", Sender, "feature.tx-tcp-segmentation", &["on"]),
+    usual("T", Sender, "feature.tx-tcp6-segmentation", &["on"]),
     usual("T", Sender, "feature.tx-generic-segmentation", &["on"]),
     usual("TL", Receiver, "feature.rx-gro", &["on", "off"]),
     usual("TL", Receiver, "threaded", &["1"]),

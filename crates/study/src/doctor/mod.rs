@@ -462,11 +462,11 @@ fn change(advice: Advice, place: &Place<'_>, new: &str) -> Option<AdvisedChange>
     Some(AdvisedChange { node: place.node.into(), at_peer, set, may_flap })
 }
 
-/// The knobs that are not what they should be; one of which nothing is known is one of them.
+/// The knobs that are not what they should be and can be; one of which nothing is known is one of them.
 fn wanting(knobs: &[(&'static str, &'static str)], place: &Place<'_>) -> Vec<(&'static str, &'static str)> {
     // What a driver has for good is `off (fixed)`.
     let is_so = |knob: &str, value: &str| {
-        place.look.text(knob).is_ok_and(|now| now == value || now == format!("{value} (fixed)"))
+        place.look.text(knob).is_ok_and(|now| now == value || now.ends_with(" (fixed)"))
     };
     knobs.iter().filter(|(knob, value)| !is_so(knob, value)).copied().collect()
 }

@@ -39,29 +39,23 @@ const ELSEWHERE: Advice = Advice::Say(
      senders gets TCP through meanwhile",
 );
 
+/// A knob and its value.
+type Wanted = (&'static str, &'static str);
+
+const GENERIC: Wanted = ("feature.tx-checksum-ip-generic", "on");
+const IPV4: Wanted = ("feature.tx-checksum-ipv4", "on");
+const IPV6: Wanted = ("feature.tx-checksum-ipv6", "on");
+const GATHER: Wanted = ("feature.tx-scatter-gather", "on");
+const CUT: Wanted = ("feature.tx-tcp-segmentation", "on");
+const CUT6: Wanted = ("feature.tx-tcp6-segmentation", "on");
+
 /// The kernel cuts no segments where frames are not gathered, and gathers none without a checksum by the card, which has one for both
-/// families or one for each (`netdev_fix_features`, net/core/dev.c): what is off first, and all that is then switched on.
-const SEGMENTATION_NEEDS: [(&str, &[(&str, &str)]); 3] = [
-    (
-        "feature.tx-checksum-ip-generic",
-        &[
-            ("feature.tx-checksum-ip-generic", "on"),
-            ("feature.tx-scatter-gather", "on"),
-            ("feature.tx-tcp-segmentation", "on"),
-        ],
-    ),
-    (
-        "feature.tx-checksum-ipv4",
-        &[
-            ("feature.tx-checksum-ipv4", "on"),
-            ("feature.tx-scatter-gather", "on"),
-            ("feature.tx-tcp-segmentation", "on"),
-        ],
-    ),
-    (
-        "feature.tx-scatter-gather",
-        &[("feature.tx-scatter-gather", "on"), ("feature.tx-tcp-segmentation", "on")],
-    ),
+/// families or one for each (`netdev_fix_features`, net/core/dev.c): what is off first, and all that is then switched on, where IPv6 has its
+/// segments cut already or cannot, and where it has not.
+const SEGMENTATION_NEEDS: [(&str, [&[Wanted]; 2]); 3] = [
+    (GENERIC.0, [&[GENERIC, GATHER, CUT], &[GENERIC, GATHER, CUT, CUT6]]),
+    (IPV4.0, [&[IPV4, GATHER, CUT], &[IPV4, IPV6, GATHER, CUT, CUT6]]),
+    (GATHER.0, [&[GATHER, CUT], &[GATHER, CUT, CUT6]]),
 ];
 
 /// Queueing disciplines in whose place `fq` is not advised: itself, none, and those that shape, delay or keep times, which it does not.
@@ -83,18 +77,25 @@ pub(super) const RULES: &[DoctorRule] = &[
         risk: "a driver with defects; bursts",
         source: "ESnet fasterdata script",
         look: |look| {
-            let found = feature(look, "feature.tx-tcp-segmentation", true, 0.6)?;
+            let found = feature(look, CUT.0, true, 0.6)?;
+            // Those of which nothing is known are as they should be; a card has one of the checksums.
+            let is_off = |name: &str| look.text(name).is_ok_and(|now| now == "off");
+            let six = is_off(CUT6.0);
+            // Who sends IPv4 alone loses nothing by it.
+            let found = match found {
+                None if six => feature(look, CUT6.0, true, 0.3)?,
+                found => found,
+            };
             if only_small(look)? {
                 return Ok(None);
             }
-            // Those of which nothing is known are as they should be; a card has one of the checksums.
-            let is_off = |name: &str| look.text(name).is_ok_and(|now| now == "off");
             let has_checksum =
                 SEGMENTATION_NEEDS[..2].iter().any(|(first, _)| look.is_on(first).unwrap_or(false));
             let needs = SEGMENTATION_NEEDS.iter().skip(if has_checksum { 2 } else { 0 });
             let needs = needs.into_iter().find(|(first, _)| is_off(first));
-            Ok(found
-                .map(|found| needs.map_or(found.clone(), |(_, knobs)| found.advising(Advice::Knobs(knobs)))))
+            let both: &[Wanted] = &[CUT, CUT6];
+            let knobs = needs.map(|(_, knobs)| knobs[usize::from(six)]).or(six.then_some(both));
+            Ok(found.map(|found| knobs.map_or(found.clone(), |knobs| found.advising(Advice::Knobs(knobs)))))
         },
     },
     DoctorRule {

@@ -353,10 +353,23 @@ fn what_is_advised_can_be_set() {
             "feature.tx-checksum-ip-generic=on feature.tx-checksum-ipv4=off feature.tx-scatter-gather=off",
             "feature.tx-scatter-gather=on feature.tx-tcp-segmentation=on",
         ),
+        (
+            "feature.tx-tcp6-segmentation=off",
+            "feature.tx-tcp-segmentation=on feature.tx-tcp6-segmentation=on",
+        ),
+        ("feature.tx-tcp6-segmentation=\"off (fixed)\"", "feature.tx-tcp-segmentation=on"),
+        (
+            "feature.tx-checksum-ip-generic=\"off (fixed)\" feature.tx-checksum-ipv4=off feature.tx-checksum-ipv6=\"off (fixed)\" \
+             feature.tx-tcp6-segmentation=off",
+            "feature.tx-checksum-ipv4=on feature.tx-scatter-gather=on feature.tx-tcp-segmentation=on feature.tx-tcp6-segmentation=on",
+        ),
     ];
     for (more, wanted) in rows {
         assert_eq!(advised("OFF-01", &format!("{off} {more}")), format!("pathlab tune set eth0 {wanted}"));
     }
+    // Of both versions of IP.
+    let six = "feature.tx-tcp-segmentation=on feature.tx-tcp6-segmentation=off stats.tx_packets=0->9 stats.tx_bytes=0->9000";
+    assert_eq!(advised("OFF-01", six), "pathlab tune set eth0 feature.tx-tcp6-segmentation=on");
     let set = "\"sysctl net.ipv4.tcp_congestion_control\"=reno tcp.congestion={} \
         \"sysctl net.ipv4.tcp_available_congestion_control\"=\"reno bbr cubic\" \"sysctl net.ipv4.tcp_allowed_congestion_control\"=";
     for (allowed, wanted) in [("\"reno bbr\"", "bbr"), ("\"reno cubic bbr\"", "cubic"), ("reno", "cubic")] {
