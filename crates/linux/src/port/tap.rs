@@ -61,12 +61,14 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     wanted.fits(uri, existing.as_ref())?;
     let queues = attach(uri, &wanted, existing.as_ref())?;
     let offloads = offer(&queues, wanted.vnet).map_err(|e| failed(uri, "its offloads cannot be set", &e))?;
-    if existing.is_none() {
+    let attached = look(&mut netlink, uri)?;
+    // One that was there may have gone with its last program before it could be joined: then the kernel made a new one.
+    let is_joined = existing.is_some_and(|before| before.index == attached.index);
+    if !is_joined {
         configure(uri, &wanted, &mut netlink)?;
     }
-    let link = find(&mut netlink, &uri.rest, &uri.text)?
-        .ok_or_else(|| Problem::host("the interface vanished while it was opened").at(&uri.text))?;
-    let settings = wanted.settings(&link, offloads, existing.is_some());
+    let link = if is_joined { attached } else { look(&mut netlink, uri)? };
+    let settings = wanted.settings(&link, offloads, is_joined);
     let tap = Arc::new(Tap { queues, mtu: link.mtu as usize, has_header: wanted.vnet });
     let receiver = || {
         let counts_drops = wish.member.is_none_or(|member| member.index == 0);
@@ -173,6 +175,12 @@ fn find(netlink: &mut Netlink, name: &str, place: &str) -> Result<Option<LinkSta
         .links()
         .map_err(|e| Problem::host(format!("cannot ask for the interfaces: {e}")).at(place))?;
     Ok(links.into_iter().find(|link| link.name == name))
+}
+
+/// The interface that is open.
+fn look(netlink: &mut Netlink, uri: &Uri) -> Result<LinkState> {
+    let vanished = || Problem::host("the interface vanished while it was opened").at(&uri.text);
+    find(netlink, &uri.rest, &uri.text)?.ok_or_else(vanished)
 }
 
 fn attach(uri: &Uri, wanted: &Wanted, existing: Option<&LinkState>) -> Result<Vec<OwnedFd>> {
