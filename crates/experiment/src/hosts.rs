@@ -56,7 +56,7 @@ impl HostPair {
 
     /// The version of IP of a test that says none: 4 where the other host has it.
     pub fn family(&self) -> u8 {
-        if self.address(4).is_err() && self.address(6).is_ok() { 6 } else { 4 }
+        if remote::usual(&self.name).is_ok_and(|address| address.is_ipv6()) { 6 } else { 4 }
     }
 
     /// The interface of one of its two nodes that leads to the other one.
@@ -65,7 +65,7 @@ impl HostPair {
     /// Input: no such node. Host: there is no route, or the other host does not tell.
     pub fn interface(&self, node: &str) -> Result<String> {
         if self.is_near(node)? {
-            return next_hop::interface_to(remote::resolve(&self.name, None)?.ip());
+            return next_hop::interface_to(remote::usual(&self.name)?.ip());
         }
         let no_way = || Problem::host(format!("{} knows no way to this host", self.name));
         remote::knobs(&self.name)?.about()?.interface.ok_or_else(no_way)

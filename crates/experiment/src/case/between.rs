@@ -27,14 +27,13 @@ const OF_IPV6: [(&str, &str); 2] = [
 /// # Errors
 /// Host: it does not answer, or there is no route.
 pub fn hosts(name: &str, notices: &dyn Notices) -> Result<CaseHosts> {
-    let address = remote::resolve(name, None)?;
-    let interface = next_hop::interface_to(address.ip())?;
+    let interface = next_hop::interface_to(remote::usual(name)?.ip())?;
     let mut hosts = CaseHosts { name: name.into(), interface, ..CaseHosts::default() };
     let mut there = remote::knobs(name)?;
     match there.about() {
         Ok(about) => (hosts.far_interface, hosts.host) = (about.interface, Some(about.host)),
         Err(problem) => {
-            notices.note(&format!("its interface and its kernel are not known, and no ledger is: {problem}"));
+            notices.note(&format!("the other host's interface and kernel are not known: {problem}"));
         }
     }
     Ok(hosts)
@@ -57,6 +56,9 @@ pub fn at_hosts(case: &Case, pair: &HostPair, hosts: &CaseHosts) -> Result<Case>
     let topology = Topology::load(a)?;
     let mut plans = case.plans.clone();
     plans.iter_mut().for_each(|plan| plan.use_family(pair.family()));
+    for test in plans.iter().flat_map(|plan| &plan.tests) {
+        pair.address(test.spec.family)?;
+    }
     let six = plans.iter().flat_map(|plan| &plan.tests).all(|test| test.any_family && test.spec.family == 6);
     let moved = |changes: &[LabChange]| -> Result<Vec<LabChange>> {
         changes.iter().map(|change| at_host(change, &topology, pair, hosts, six)).collect()
@@ -166,7 +168,7 @@ mod tests {
         }
         let of = |more: &str| {
             let text = format!(
-                "case own\nquestion Is it so?\nsource this test\ntopology router\ntest tcp-stream\nexpect better\n{more}\n"
+                "case own\nquestion Is it so?\nsource this test\ntopology router\n{more}\ntest tcp-stream\nexpect better\n"
             );
             at_hosts(&file::parse(&text, "own.case").unwrap().remove(0), &pair(), &known())
         };
@@ -174,6 +176,8 @@ mod tests {
         assert!(between.to_string().contains("there is no node 'r'"), "{between}");
         let own = of("set-b a/wlan0:mtu=1400+eth0:mtu=1400").unwrap();
         assert_eq!(texts(&own.only_b), ["a/wlan0:mtu=1400+ens1:mtu=1400"]);
+        let six = of("family 6\nset-b a/eth0:mtu=1400").unwrap_err();
+        assert!(six.what.contains("has no address with IPv6"), "{six}");
         let bond = of("needs bonding\nset-b a/eth0:mtu=1400").unwrap_err();
         assert!(bond.what.contains("it needs bonding"), "{bond}");
     }

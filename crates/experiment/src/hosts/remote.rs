@@ -27,6 +27,14 @@ pub fn resolve(text: &str, family: Option<u8>) -> Result<SocketAddr> {
     addresses.into_iter().find(fits).ok_or_else(none)
 }
 
+/// Finds the address of the host for tests that say no version of IP, and for its control connections: IPv4 where it has that.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn usual(text: &str) -> Result<SocketAddr> {
+    resolve(text, Some(4)).or_else(|_| resolve(text, None))
+}
+
 /// Opens a control connection; messages call the host by `name`.
 ///
 /// # Errors
@@ -45,7 +53,7 @@ pub fn connect(address: SocketAddr, name: &str) -> Result<AgentLink> {
 /// # Errors
 /// As [`resolve`] and [`connect`].
 pub fn knobs(name: &str) -> Result<RemoteKnobs> {
-    Ok(RemoteKnobs::new(connect(resolve(name, None)?, name)?))
+    Ok(RemoteKnobs::new(connect(usual(name)?, name)?))
 }
 
 /// Splits HOST[:PORT]; an IPv6 address with a port has brackets.
@@ -87,6 +95,7 @@ mod tests {
     #[test]
     fn an_address_is_of_the_version_that_is_asked_for() {
         assert!(resolve("127.0.0.1", Some(4)).is_ok() && resolve("::1", Some(6)).is_ok());
+        assert!(usual("::1").unwrap().is_ipv6() && usual("127.0.0.1").unwrap().is_ipv4());
         let refused = resolve("127.0.0.1", Some(6)).unwrap_err().to_string();
         assert!(refused.contains("has no address with IPv6"), "{refused}");
     }
