@@ -1,5 +1,6 @@
 //! The same plans between two hosts: `run --to` and `prove --to`, with the other host answering tests.
 
+use crate::case::PLANTED;
 use crate::runs::first_line;
 use crate::support::steal::Steal;
 use crate::support::{Kept, PATHLAB, TestLab, command, finish, installed, is_root, skip, start};
@@ -310,14 +311,6 @@ fn settings_of_two_hosts_are_searched() {
 /// A case has its settings at the interfaces that lead from one host to the other; what it asks of a topology cannot be run.
 #[test]
 fn cases_are_run_between_two_hosts() {
-    const PLANTED: &str = "case planted\n\
-        question Are two settings harmless?\n\
-        source this test\n\
-        topology pair\n\
-        test tcp-stream duration 25ms\n\
-        set-b b/net.ipv4.tcp_rmem=4096 4096 4096\n\
-        set-b a/eth0:feature.tx-udp-segmentation=off\n\
-        expect not-worse by 50%\n";
     let _turn = alone();
     if !is_root() || !installed("ethtool") || !installed("sysctl") {
         return skip("cases between two hosts", "it needs root, ethtool and sysctl");
@@ -332,7 +325,8 @@ fn cases_are_run_between_two_hosts() {
     let state = || pair.lab.must("a", "ethtool -k lan0") + &pair.lab.must("b", "sysctl net.ipv4.tcp_rmem");
     let before = state();
     let file = pair.folder.path().join("planted.case").display().to_string();
-    std::fs::write(&file, PLANTED).unwrap();
+    let planted = PLANTED.replace("a/net.ipv4.ip_default_ttl=66", "a/eth0:feature.tx-udp-segmentation=off");
+    std::fs::write(&file, &planted).unwrap();
     let server = pair.serve(&["--observe", "--tune"]);
     let steal = Steal::begin();
     let output = pair.at_a(&["case", "run", &file, "bonding", "jumbo-frames", "--pairs", "6", "--json"]);
@@ -357,7 +351,7 @@ fn cases_are_run_between_two_hosts() {
     let said = String::from_utf8_lossy(&refused.stdout).into_owned();
     assert!(refused.status.code() == Some(3) && said.contains("serve --observe --tune"), "{said}");
     // What is changed here alone needs no permission there.
-    let own = PLANTED.replace("set-b b/net.ipv4.tcp_rmem=4096 4096 4096\n", "");
+    let own = planted.replace("set-b b/net.ipv4.tcp_rmem=4096 4096 4096\n", "");
     std::fs::write(&file, own).unwrap();
     let steal = Steal::begin();
     let output = pair.at_a(&["case", "run", &file, "--pairs", "6"]);

@@ -10,7 +10,7 @@ fn json(text: &str) -> Value {
 }
 
 /// Two settings, of which one makes the window of a connection a segment or two: a slow path whatever else goes on.
-const PLANTED: &str = "case planted\n\
+pub const PLANTED: &str = "case planted\n\
     question Are two settings harmless?\n\
     source this test\n\
     topology pair\n\
