@@ -335,6 +335,9 @@ fn cases_are_run_between_two_hosts() {
     assert_eq!(run["to"]["host"]["kernel"], run["kernel"], "{:#}", run["to"]);
     let [case, bonding, jumbo] = [0, 1, 2].map(|case| &run["cases"][case]);
     let is_candidate = output.status.code() == Some(1) && case["verdict"] == "bug_candidate";
+    for arm in case["arms"].as_array().unwrap() {
+        assert!(arm.as_str().unwrap().contains("between two hosts over IPv4"), "{arm}");
+    }
     steal.holds("cases between two hosts", is_candidate, format_args!("{case:#}"));
     let wanted = ["b/net.ipv4.tcp_rmem=4096 4096 4096", "a/lan0:feature.tx-udp-segmentation=off"];
     assert_eq!(case["b"], serde_json::json!(wanted), "{case:#}");

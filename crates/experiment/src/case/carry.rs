@@ -93,13 +93,11 @@ fn lacking(cases: &[Case], to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Res
 }
 
 fn measured(case: &Case, to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Result<CaseResult> {
-    let arms = case.arms(to.is_none());
-    let prepared = match to {
+    let pair = to.map(|hosts| (hosts, HostPair::of(&hosts.name, &case.plans[0].tests[0].spec)));
+    let arms = case.arms(pair.as_ref().map(|(_, pair)| pair.family()));
+    let prepared = match pair {
         None => build(case).map(|labs| (case.clone(), Place::Labs(labs))),
-        Some(hosts) => {
-            let pair = HostPair::of(&hosts.name, &case.plans[0].tests[0].spec);
-            between::at_hosts(case, &pair, hosts).map(|case| (case, Place::Hosts(pair)))
-        }
+        Some((hosts, pair)) => between::at_hosts(case, &pair, hosts).map(|case| (case, Place::Hosts(pair))),
     };
     let (case, place) = match prepared {
         Ok(prepared) => prepared,

@@ -75,24 +75,25 @@ impl Case {
             a,
             b,
             expected: self.expected,
-            arms: self.arms(true),
+            arms: self.arms(None),
             cannot,
         }
     }
 
-    /// All that each arm is: its plan, its settings, how long a test is, and its topology if that is built.
-    pub fn arms(&self, is_built: bool) -> Vec<String> {
-        vec![self.arm(0, is_built), self.arm(1, is_built)]
+    /// All that each arm is: its plan, its settings, how long a test is, and its topology; between two hosts, where none is built, the version of
+    /// IP of tests that say none.
+    pub fn arms(&self, between: Option<u8>) -> Vec<String> {
+        vec![self.arm(0, between), self.arm(1, between)]
     }
 
-    fn arm(&self, arm: usize, is_built: bool) -> String {
+    fn arm(&self, arm: usize, between: Option<u8>) -> String {
         let lines = self.texts[arm].lines().map(str::trim).filter(|line| !line.is_empty());
         let mut all: Vec<String> = lines.map(str::to_owned).collect();
         // A file of that name may be another one the next time.
         let topology = Topology::load(&self.plans[arm].topology);
-        all.extend(match is_built {
-            true => topology.ok().map(|topology| topology.to_string().trim().to_owned()),
-            false => Some("between two hosts".into()),
+        all.extend(match between {
+            None => topology.ok().map(|topology| topology.to_string().trim().to_owned()),
+            Some(family) => Some(format!("between two hosts over IPv{family}")),
         });
         let changes = self.both.iter().chain([&self.only_a, &self.only_b][arm]);
         all.extend(changes.map(|change| format!("set {}", change.text)));

@@ -40,7 +40,7 @@ type Compared = (ChangeVerdict, Effect, String);
 
 fn both(now: &CaseResult, then: &CaseResult) -> Result<Compared, String> {
     if now.about.arms != then.about.arms || now.about.arms.is_empty() {
-        return Err("the case was another one then (its text, the length of its tests, or a lab in place of two hosts)".into());
+        return Err("the case was another one then (its text, the length of its tests, a lab in place of two hosts, or the version of IP between them)".into());
     }
     let (new, old) = (measured(now, "now")?, measured(then, "then")?);
     if new.figure != old.figure {
