@@ -285,16 +285,23 @@ fn settings_of_two_hosts_are_searched() {
     pair.lab.must("b", "sysctl -w net.ipv4.tcp_rmem='4096 4096 4096'");
     let plan = pair.plan("test tcp-stream duration 100ms\n");
     let _server = pair.serve(&["--observe", "--tune"]);
-    let mut budget = "25s".to_owned();
     let steal = Steal::begin();
-    let output = loop {
-        let flags = ["tune", "search", USUAL, "--plan", &plan, "--pairs", "8", "--json", "--budget", &budget];
-        let output = pair.at_a(&flags);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let advised = said.split_once("give at least --budget ").filter(|_| output.status.code() == Some(2));
-        let Some((_, advice)) = advised else { break output };
-        budget = advice.split(',').next().unwrap().to_owned();
+    // With the time that it asks for, however fast this machine is.
+    let given_time = || {
+        let mut budget = "25s".to_owned();
+        for _ in 0..4 {
+            let flags =
+                ["tune", "search", USUAL, "--plan", &plan, "--pairs", "8", "--json", "--budget", &budget];
+            let output = pair.at_a(&flags);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let advised =
+                said.split_once("give at least --budget ").filter(|_| output.status.code() == Some(2));
+            let Some((_, advice)) = advised else { return output };
+            budget = advice.split(',').next().unwrap().to_owned();
+        }
+        panic!("the time that it asked for was too short three times, at last {budget}")
     };
+    let output = given_time();
     let found = document(&output);
     assert_eq!((&found["lab"], &found["to"]), (&"".into(), &"10.0.0.2".into()));
     let is_better = output.status.code() == Some(0) && found["proof"]["is_better"] == true;
@@ -302,10 +309,6 @@ fn settings_of_two_hosts_are_searched() {
         assert_eq!(found["kept"][0]["namespace"], "10.0.0.2", "{found:#}");
         assert_eq!(buffer().as_deref(), Some("6291456"), "it is kept there");
     }
-    // What is usually tried for a goal is tried at the interfaces that lead to each other, however they are called.
-    let goal = ["tune", "search", "--goal", "latency", "--only", "tcp-rr", "--budget", "1s"];
-    let asked = pair.at_a(&goal);
-    assert!(String::from_utf8_lossy(&asked.stderr).contains("the time is too short"), "{asked:?}");
 }
 
 /// A case has its settings at the interfaces that lead from one host to the other; what it asks of a topology cannot be run.

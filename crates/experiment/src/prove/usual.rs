@@ -123,6 +123,35 @@ impl Usual {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::HostPair;
+    use record::Problem;
+    use std::cell::RefCell;
+
+    #[derive(Default)]
+    struct Notes(RefCell<Vec<String>>);
+
+    impl Notices for Notes {
+        fn note(&self, line: &str) {
+            self.0.borrow_mut().push(line.into());
+        }
+        fn warn(&self, _: &Problem) {}
+        fn part(&self, _: &str, _: u64, _: u64) {}
+    }
+
+    #[test]
+    fn between_hosts_the_interface_that_leads_to_the_other_one_is_tried() {
+        // Nobody answers at the first port: of the other host only what belongs to no interface is known.
+        let pair = HostPair { name: "127.0.0.1:1".into(), near: "a".into(), far: "b".into() };
+        let plan = Plan::parse("topology pair\ntest tcp-rr\n", "p").unwrap();
+        let notes = Notes::default();
+        let all = changes(UnderTest::Hosts(&pair), &plan, Goal::Latency, &notes).unwrap();
+        let texts: Vec<&str> = all.iter().map(|change| change.text.as_str()).collect();
+        assert!(texts.contains(&"a/lo:coalesce.adaptive-rx=off"), "{texts:?}");
+        assert!(texts.contains(&"b/net.core.busy_poll=50"), "{texts:?}");
+        assert!(!texts.iter().any(|text| text.starts_with("b/") && text.contains(':')), "{texts:?}");
+        let notes = notes.0.into_inner();
+        assert!(notes.len() == 1 && notes[0].starts_with("b: its interfaces are not known"), "{notes:?}");
+    }
 
     #[test]
     fn each_row_is_a_knob_of_the_table() {
