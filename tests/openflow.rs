@@ -3,11 +3,12 @@
 //! Each worker has a network namespace with three cables between two switches, the one that is tested and the one that sends and
 //! looks; both are ours (a switch that cannot be told apart from a right one by its own frames is caught by the other tests, which
 //! compare with other programs). The files of the suite are dealt out to the workers. Cases of groups and meters measure rates, in
-//! which os-ken itself must send up to 20,000 frames a second: the hungriest are run one at a time. A meter is measured for 10
-//! seconds; a case that was missed is measured again at the end for 30, with no other case beside it, twice at most, and counted.
-//! Groups choose among buckets by random addresses, and 10 seconds of their 175 frames a second would miss 10 % by chance (one
-//! bucket of weight 1 beside one of weight 2: 583 ± 20 frames), so they have 30 seconds at once. The scoreboard and every failure are
-//! printed; one failure fails.
+//! which os-ken itself must send up to 20,000 frames a second: the hungriest are run one at a time. They are measured for 4
+//! seconds, from the second after their first frame; a case that was missed is measured again at the end as os-ken does it, for 30
+//! seconds and with the burst of its meter (half a second of its rate) among them, with no other case beside it, twice at most, and
+//! counted. Where a group chooses among buckets by random addresses, 4 seconds of 175 frames a second would miss 10 % by chance
+//! (one bucket of weight 1 beside one of weight 2: 233 ± 12 frames), so those have 30 seconds at once. The scoreboard and every
+//! failure are printed; one failure fails.
 //!
 //! `cargo test --test openflow -- 13/meter` runs the files whose path contains that.
 
@@ -30,11 +31,11 @@ const PORTS: &str = "PATHLAB_SWITCH_PORTS";
 const CASES: [(&str, usize); 2] = [("13", 991), ("14", 1003)];
 /// Workers for each lane: those that need a CPU alone, those that measure rates and sleep between frames, and those that take as
 /// long as their messages. So many that all lanes end at about the same time, with the hungry one.
-const WORKERS: [(Lane, usize); 3] = [(Lane::Hungry, 1), (Lane::Rate, 6), (Lane::Quick, 3)];
+const WORKERS: [(Lane, usize); 3] = [(Lane::Hungry, 1), (Lane::Rate, 9), (Lane::Quick, 4)];
 /// How often a rate that was missed is measured again.
 const AGAIN: usize = 2;
-/// Seconds that a meter is measured at first; everything else that measures a rate has os-ken's own.
-const SHORT: u64 = 10;
+/// Seconds that a rate is measured at first, unless it is one of chance.
+const SHORT: u64 = 4;
 /// Seconds that os-ken's files measure a rate.
 const LONG: u64 = 30;
 /// What the list of retries calls these cases.
@@ -123,6 +124,9 @@ fn main() -> ExitCode {
             for _ in 0..workers {
                 let (queue, cases) = (queue.clone(), &cases);
                 scope.spawn(move || {
+                    if lane == Lane::Hungry {
+                        hurry();
+                    }
                     let bench = Bench::build();
                     loop {
                         let Some(task) = queue.lock().unwrap().pop() else { break };
@@ -134,8 +138,17 @@ fn main() -> ExitCode {
         }
     });
     let mut cases = cases.into_inner().unwrap();
+    hurry();
     again(&tasks, &mut cases);
     report(&cases, filter.is_some())
+}
+
+/// What this thread starts from now on has a CPU before the tests that run beside this suite. It is no failure where that may not be.
+fn hurry() {
+    let thread = nix::unistd::gettid().to_string();
+    let mut renice = support::command("renice");
+    renice.args(["-n", "-15", "-p", &thread]);
+    finish(start(renice), Duration::from_secs(10));
 }
 
 /// Measures rates that were missed once more, for long, with no other case beside them.
@@ -221,9 +234,10 @@ fn tasks(filter: Option<&str>) -> Vec<Task> {
             files.retain(|file| filter.is_none_or(|filter| file.to_string_lossy().contains(filter)));
             files.sort();
             let size = if measures_rates(kind) { 1 } else { FILES };
-            let seconds = if kind == "meter" { SHORT } else { LONG };
             let task = |files: &[PathBuf]| {
                 let lane = Lane::of(kind, &files[0]);
+                let is_by_chance = kind == "group" && files[0].to_string_lossy().contains("_SELECT_");
+                let seconds = if is_by_chance { LONG } else { SHORT };
                 Task { version, files: files.to_vec(), lane, seconds, only: BTreeSet::new() }
             };
             tasks.extend(files.chunks(size).map(task));
@@ -300,7 +314,9 @@ impl Bench {
             std::fs::write(folder.path().join(format!("{number:02}.json")), task.text(file)).unwrap();
         }
         let mut command = suite();
-        command.env("PATHLAB_OSKEN_SECONDS", task.seconds.to_string());
+        if task.seconds != LONG {
+            command.env("PATHLAB_OSKEN_SECONDS", task.seconds.to_string());
+        }
         command.args(["--ofp-tcp-listen-port", "6653", "--test-switch-dir"]).arg(folder.path());
         let version = format!("openflow{}", task.version);
         command.args(["--test-switch-target-version", &version, "--test-switch-tester-version", &version]);
