@@ -36,7 +36,6 @@ use plan::{During, Fault, Guilty, Truth, until_counted};
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::RwLock;
 use std::time::Duration;
 use support::{
     Kept, TestLab, again, command, finish, installed, is_root, pathlab, skip, start, turn, unpacked_ovs,
@@ -361,20 +360,16 @@ fn is_seen(test: &Value, place: &str) -> bool {
     })
 }
 
-/// How many labs are played in at once: a play mostly waits. A flood is alone.
+/// How many labs are played in at once: a play mostly waits. Floods are played behind all others, one by one.
 const AT_ONCE: usize = 8;
 
 fn play_all(plays: &[(&Fault, Setting)]) -> Vec<Score> {
-    let host = RwLock::new(());
-    turn::at_once(AT_ONCE, plays, |(fault, setting)| {
-        if fault.is_flood() {
-            let _alone = host.write().unwrap();
-            play_until_planted(fault, *setting)
-        } else {
-            let _beside = host.read().unwrap();
-            play_until_planted(fault, *setting)
-        }
-    })
+    let (floods, others): (Vec<_>, Vec<_>) = plays.iter().partition(|(fault, _)| fault.is_flood());
+    let groups = [(AT_ONCE, others), (1, floods)];
+    let scores = groups.map(|(most, plays)| {
+        turn::at_once(most, &plays, |(fault, setting)| play_until_planted(fault, *setting))
+    });
+    scores.into_iter().flatten().collect()
 }
 
 fn main() -> ExitCode {

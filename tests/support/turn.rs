@@ -20,8 +20,8 @@ impl Kind {
     /// How many may run at the same time, and the word of `PATHLAB_TURNS`.
     fn row(self) -> (usize, &'static str) {
         match self {
-            Kind::Beside => (6, "beside"),
-            Kind::Loud => (2, "loud"),
+            Kind::Beside => (8, "beside"),
+            Kind::Loud => (4, "loud"),
             Kind::Alone => (1, "alone"),
         }
     }

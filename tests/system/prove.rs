@@ -1,7 +1,8 @@
 //! `pathlab prove`: a planted slow path is found to be slow, its cure is kept, and what does not help is put back.
 
 use crate::support::steal::Steal;
-use crate::support::{TestLab, installed, is_root, pathlab, run, run_ok, skip, start};
+use crate::support::turn::at_once;
+use crate::support::{TestLab, again, installed, is_root, pathlab, run, run_ok, skip, start};
 use crate::tcp_verdicts::{WIRE, wire};
 use crate::{alone, beside};
 use serde_json::Value;
@@ -44,9 +45,18 @@ fn a_cure_is_kept_and_what_does_not_help_is_put_back() {
     let now = inside(&lab, "b", "sysctl -n net.ipv4.tcp_rmem");
     assert_eq!(now.split_whitespace().collect::<Vec<_>>(), ["4096", "131072", "6291456"], "it is kept");
 
-    // It changes nothing that this test could feel.
+    // It changes nothing that this test could feel. One proof in forty finds that it helps all the same, two of two hardly ever.
     let before = inside(&lab, "b", "sysctl net.ipv4.ip_default_ttl");
-    let (code, nothing) = prove("b/net.ipv4.ip_default_ttl=65");
+    let once = || {
+        let (code, nothing) = prove("b/net.ipv4.ip_default_ttl=65");
+        let is_better = nothing["proofs"][0]["is_better"] == true;
+        if is_better {
+            run_ok(&["tune", "undo", "--all"]);
+        }
+        let why = is_better.then(|| nothing["proofs"][0]["decision"].to_string());
+        ((code, nothing), why)
+    };
+    let (code, nothing) = again::play("proofs of what does not help", "ip_default_ttl", 2, once);
     assert!(code == Some(1) && nothing["proofs"][0]["is_better"] == false, "{nothing:#}");
     assert!(nothing["kept"].as_array().unwrap().is_empty());
     assert_eq!(inside(&lab, "b", "sysctl net.ipv4.ip_default_ttl"), before, "it is put back");
@@ -80,7 +90,7 @@ struct Slow {
     rule: &'static str,
     /// The beginning of the change.
     change: &'static str,
-    /// Of six pairs each must be better, of eight not.
+    /// Of six pairs each must be better, of ten one need not.
     pairs: &'static str,
 }
 
@@ -162,7 +172,7 @@ const SLOW: [Slow; 5] = [
         state: "ip link show eth0",
         rule: "MTU-02",
         change: "b/eth0:mtu=1500",
-        pairs: "8",
+        pairs: "10",
     },
 ];
 
@@ -173,10 +183,20 @@ fn what_the_doctor_advises_is_tried_and_kept_and_undone() {
     if !is_root() || !installed("sysctl") || !installed("ethtool") {
         return skip("proofs of what the doctor advises", "needs root, sysctl and ethtool");
     }
-    SLOW.iter().for_each(advised);
+    // Those whose rate is that of a delay or a shaper need no CPU to themselves.
+    let (others, alone): (Vec<&Slow>, Vec<_>) = SLOW.iter().partition(|slow| slow.topology != "pair");
+    for (most, cases) in [(others.len(), others), (1, alone)] {
+        let planted = at_once(most, &cases, |slow| advised(slow));
+        run_ok(&["tune", "undo", "--all"]);
+        for (slow, planted) in cases.iter().zip(&planted) {
+            let Some((lab, planted)) = planted else { continue };
+            assert_eq!(&inside(lab, slow.node, slow.state), planted, "{} is undone", slow.rule);
+        }
+    }
 }
 
-fn advised(slow: &Slow) {
+/// Plants what is slow and lets the doctor cure it: the lab, and what another tool said before the cure. Nothing where the kernel cannot.
+fn advised(slow: &Slow) -> Option<(TestLab, String)> {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (plan, records, mut topology) = (at("one.plan"), at("runs"), slow.topology.to_owned());
@@ -189,7 +209,8 @@ fn advised(slow: &Slow) {
     let there = inside(&lab, slow.node, "sysctl -n net.ipv4.tcp_available_congestion_control");
     if let Some(wanted) = slow.congestion.filter(|wanted| !there.split_whitespace().any(|one| one == *wanted))
     {
-        return skip(&format!("the proof of {}", slow.rule), &format!("this kernel has no {wanted}"));
+        skip(&format!("the proof of {}", slow.rule), &format!("this kernel has no {wanted}"));
+        return None;
     }
     let _wire = slow.wire.map(|port| wire(&lab, port));
     inside(&lab, slow.node, slow.plant);
@@ -213,8 +234,7 @@ fn advised(slow: &Slow) {
     if steal.holds(&what, is_better, format_args!("{proof:#} {said}")) {
         assert_ne!(inside(&lab, slow.node, slow.state), planted, "it is kept");
     }
-    run_ok(&["tune", "undo", "--all"]);
-    assert_eq!(inside(&lab, slow.node, slow.state), planted, "it is undone");
+    Some((lab, planted))
 }
 
 /// They hold while its tests run, for both arms of a trial, and no longer.

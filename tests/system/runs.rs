@@ -1,5 +1,6 @@
 //! Measured runs: the ledger closes, the record is whole, nothing stays.
 
+use crate::support::turn::at_once;
 use crate::support::{PATHLAB, TestLab, command, finish, installed, is_root, pathlab, run_ok, skip, start};
 use crate::{alone, beside, loud};
 use serde_json::Value;
@@ -75,15 +76,16 @@ fn every_raw_frame_closes_with_residual_zero_at_every_station() {
     let run_plan = |plan: &str| json(&run_ok(&["run", plan, "--dir", &records, "--json"]));
     let shipped = run_plan("plans/frames.plan");
     assert!(shipped["tests"].as_array().unwrap().iter().all(|test| test["ledger"]["sent"] == 30_000));
-    let mut runs = vec![shipped];
-    for topology in ["pair", "router", "line3"] {
+    let run_over = |topology: &&str| {
         let plan = folder.path().join(format!("{topology}.plan"));
         let tests: String = ["family 4", "family 6", "port int?bypass=on/int"]
             .map(|how| format!("test frames count 10000 rate 20kpps {how}\n"))
             .concat();
         std::fs::write(&plan, format!("topology {topology}\nrepetitions 1\n{tests}")).unwrap();
-        runs.push(run_plan(plan.to_str().unwrap()));
-    }
+        run_plan(plan.to_str().unwrap())
+    };
+    let mut runs = at_once(2, &["pair", "router", "line3"], run_over);
+    runs.push(shipped);
     for test in runs.iter().flat_map(|run| run["tests"].as_array().unwrap()) {
         assert_closed(test);
         let witness = &test["ledger"]["witness"];

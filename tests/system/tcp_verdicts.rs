@@ -1,11 +1,11 @@
 //! Why a stream is as slow as it is: one thing is wrong in a lab, the verdict must name it, and the rate must move when just that is put
 //! right.
 
-use crate::alone;
 use crate::support::turn::at_once;
 use crate::support::{
     Kept, PATHLAB, TestLab, again, command, installed, is_root, run, skip, start, until_it_says,
 };
+use crate::{alone, loud};
 use serde_json::Value;
 use std::path::Path;
 
@@ -33,7 +33,7 @@ impl Beside {
 
 /// How many cases are played at once: a rate that a window or a shaper limits is the same beside others. Where a CPU is what is wrong, a
 /// case is alone.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 4;
 
 /// One thing that is wrong, and what puts it right.
 struct Case {
@@ -485,7 +485,7 @@ const REFUSALS: &[Refusal] = &[
 
 #[test]
 fn a_test_that_cannot_connect_names_the_place() {
-    let _turn = alone();
+    let _turn = loud();
     if !tools() {
         return skip("connections that are refused", "needs root and nft");
     }
