@@ -99,12 +99,12 @@ const BESIDE: &str = "somebody else was accused too, and the witness agrees";
 /// How often a fault is played at most.
 const PLAYS: usize = 4;
 
-/// Others' datagrams on the same path: of two lengths, to ports where nobody listens (so the kernel answers each), and to everybody on
-/// the link, some thousands a second until the process is ended.
+/// Others' datagrams on the same path: of several lengths, one of which the kernel cuts, to ports where nobody listens (so the kernel
+/// answers each), and to everybody on the link, some thousands a second until the process is ended.
 const STRANGERS: &str = "import socket,sys,time
 one=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); one.setsockopt(socket.SOL_SOCKET,socket.SO_BROADCAST,1)
 while True:
-  for payload,port in ((b'x'*200,9001),(b'y'*1400,9002),(b'z'*100,9004)):
+  for payload,port in ((b'x'*200,9001),(b'y'*1400,9002),(b'z'*100,9004),(b'v'*3000,9005)):
     for _ in range(2):
       try: one.sendto(payload,(sys.argv[1],port))
       except OSError: pass

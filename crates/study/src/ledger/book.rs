@@ -10,7 +10,7 @@ use super::{LedgerInput, by_family};
 use crate::way::{self, Nodes, Section};
 use record::delta::sum;
 use record::snapshot::QdiscSample;
-use record::{DropSource, Hop, NodeRole, drop};
+use record::{DropSource, FlowObservation, Hop, NodeRole, drop};
 use std::collections::BTreeMap;
 
 /// Bytes beyond its MTU that a virtual link still takes, so that a VLAN tag fits (`__is_skb_forwardable`).
@@ -58,7 +58,7 @@ impl<'a> Readings<'a> {
             let scale = test.length_ns() as f64 / window.length_ns().max(1) as f64;
             (window, scale.clamp(0.0, 1e6))
         });
-        let unit = Unit::forward(input.spec, input.sender, fragments(&test, input, &input.path.forward));
+        let unit = Unit::forward(input.spec, input.sender, fragments(&test, input, "forward"));
         let unit = unit.beside(discovery(&test));
         let mut book = Readings {
             input,
@@ -107,7 +107,7 @@ impl<'a> Readings<'a> {
 
     /// From here on the responses are counted.
     pub fn turn(&mut self) {
-        let unit = Unit::back(self.input.spec, fragments(&self.test, self.input, &self.input.path.back));
+        let unit = Unit::back(self.input.spec, fragments(&self.test, self.input, "back"));
         self.unit = unit.beside(discovery(&self.test));
     }
 
@@ -366,15 +366,28 @@ impl<'a> Readings<'a> {
     }
 }
 
-/// Into how many fragments the sender of this leg cut each datagram.
-fn fragments(test: &Window, input: &LedgerInput, hops: &[record::Hop]) -> u64 {
+/// Into how many fragments the sender of this leg cut each datagram. Its kernel counts those of others, too: where the flow was counted,
+/// its own fragments were; where not, fewer datagrams than half of the test's were not the test's.
+fn fragments(test: &Window, input: &LedgerInput, leg: &str) -> u64 {
+    let hops = if leg == "forward" { &input.path.forward } else { &input.path.back };
     let created = by_family(input.spec, "Ip.FragCreates", "Ip6.Ip6FragCreates");
     let cut = by_family(input.spec, "Ip.FragOKs", "Ip6.Ip6FragOKs");
     let moved = |name| hops.first().and_then(|hop| test.protocol(&hop.node, name)).unwrap_or(0);
-    match (moved(created), moved(cut)) {
-        (0, _) => 1,
-        (created, cut) => created.div_ceil(cut.max(1)).clamp(2, MOST_FRAGMENTS),
+    let (created, cut) = (moved(created), moved(cut));
+    let own = match input.flow.and_then(|flow| later_fragments(flow, leg)) {
+        Some(later) => later > 0,
+        None => cut.saturating_mul(2) >= input.sender.sent,
+    };
+    match created {
+        1.. if own => created.div_ceil(cut.max(1)).clamp(2, MOST_FRAGMENTS),
+        _ => 1,
     }
+}
+
+/// Fragments behind the first ones that were counted on this leg; none where no frame was.
+fn later_fragments(flow: &FlowObservation, leg: &str) -> Option<u64> {
+    let counts = flow.interfaces.iter().flat_map(|one| &one.counts).filter(|count| count.leg == leg);
+    counts.map(|count| count.later_fragments).reduce(u64::saturating_add)
 }
 
 /// What the kernels of all nodes sent by themselves over IPv6.

@@ -147,9 +147,11 @@ impl World {
             size: 100,
             ..TestSpec::default()
         };
+        let hop = Hop { node: "a".into(), role: NodeRole::Sender, ingress: None, egress: None, bridge: None };
+        let path = Path { forward: vec![hop], ..Path::default() };
         close(&LedgerInput {
             spec: &spec,
-            path: &Path::default(),
+            path: &path,
             sender: &EndReport { attempted: sent, sent, ..EndReport::default() },
             receiver: &EndReport { received: self.arrived, unique: self.arrived, ..EndReport::default() },
             before,
@@ -380,6 +382,30 @@ fn frames_that_passed_the_counters_by_leave_the_way_unknown() {
         sections(&FlowObservation::default(), "forward", ENDS).map(|sections| sections.len()),
         Some(1)
     );
+}
+
+/// Strangers' datagrams that the sender's kernel cuts, more of them than the test's own or fewer, are no fragments of the test.
+#[test]
+fn fragments_of_others_leave_the_flow_counted() {
+    let mut world = World::default();
+    (0..50).for_each(|index| {
+        world.send(Fate { lost: if index < 3 { 4 } else { 99 }, second: false, copied: false })
+    });
+    let snapshot = |cut: u64| {
+        let protocols = [("Ip.FragCreates", 2 * cut), ("Ip.FragOKs", cut)];
+        let protocols = protocols.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        let node = |name: &str| (name.to_owned(), NodeSnapshot { protocols, ..NodeSnapshot::default() });
+        Snapshot { nodes: [node("a")].into_iter().collect(), ..Snapshot::default() }
+    };
+    let silent = world.close_between(50, absent(), [&snapshot(0), &snapshot(0)]);
+    assert_eq!(silent.stations.iter().filter(|station| station.residual == 3).count(), 1, "{silent:#?}");
+    for cut in [6, 1000] {
+        assert_eq!(world.close_between(50, absent(), [&snapshot(0), &snapshot(cut)]), silent, "{cut}");
+    }
+    // Its own: the first fragments are counted, and any may be lost.
+    world.counts.values_mut().for_each(|count| count.later_fragments = count.frames);
+    let fragmented = world.close_between(50, absent(), [&snapshot(0), &snapshot(50)]);
+    assert_ne!(fragmented.stations, silent.stations);
 }
 
 /// A program takes 120 frames and a filter behind it drops some; in its socket frames wait when the test is over, ours or strangers'.
