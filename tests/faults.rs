@@ -97,7 +97,7 @@ const MISSED: &str = "badly planted: ";
 const BESIDE: &str = "somebody else was accused too, and the witness agrees";
 
 /// How often a fault is played at most.
-const PLAYS: usize = 4;
+const PLAYS: usize = 5;
 
 /// Others' datagrams on the same path: of several lengths, one of which the kernel cuts, to ports where nobody listens (so the kernel
 /// answers each), and to everybody on the link, some thousands a second until the process is ended.
@@ -361,7 +361,7 @@ fn is_seen(test: &Value, place: &str) -> bool {
 }
 
 /// How many labs are played in at once: a play mostly waits. Floods are played behind all others, one by one.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 6;
 
 fn play_all(plays: &[(&Fault, Setting)]) -> Vec<Score> {
     let (floods, others): (Vec<_>, Vec<_>) = plays.iter().partition(|(fault, _)| fault.is_flood());

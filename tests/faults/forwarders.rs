@@ -102,7 +102,7 @@ fn read_and_not_arrived(lab: &TestLab, _: &Path) -> Option<u64> {
 
 pub fn all() -> Vec<Fault> {
     // It loses frames of its own when it gets no CPU for a while.
-    const SLOW: &str = "test udp-stream size 64 rate 4kpps duration 600ms receive-buffer 16777216";
+    const SLOW: &str = "test udp-stream size 64 rate 4kpps duration 1500ms receive-buffer 16777216";
     const INPUT: &str = drop_one_in_three!("ip", "input");
     let receiver = |name, topology| {
         Fault::new(name, topology).plant("b", INPUT).guilty("b", "ip in", "filter_input", Truth::Nft("b"))

@@ -35,7 +35,7 @@ const MOST_HEIGHT: usize = 8;
 const LOOK: Duration = Duration::from_millis(1);
 /// A multicast report waits two ticks (`mld_ifc_start_work`), 20 ms on the slowest kernels; silence is longer.
 const SILENCE: Duration = Duration::from_millis(30);
-/// For how long silence is waited for again because the CPUs were busy.
+/// How long a lab may take to become silent because the CPUs are busy.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Builds the topology into fresh namespaces.
@@ -363,7 +363,7 @@ fn addresses<const VERSION: u8>(
 }
 
 /// Waits until no counter has moved for a while: the listener reports are out. Who sends them waits for a CPU as this thread does, so a
-/// silence in which this one waited long for its turn is no proof; it is waited for again, for so long as a busy machine may be.
+/// silence in which this one waited long for its turn is no proof and is waited for again, until [`PATIENCE`] has passed.
 fn wait_silent(nodes: &[Node]) -> Result<()> {
     let begun = Instant::now();
     let deadline = begun + LINK_DEADLINE;
