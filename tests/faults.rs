@@ -97,7 +97,7 @@ const MISSED: &str = "badly planted: ";
 const BESIDE: &str = "somebody else was accused too, and the witness agrees";
 
 /// How often a fault is played at most.
-const PLAYS: usize = 5;
+const PLAYS: usize = 4;
 
 /// Others' datagrams on the same path: of several lengths, one of which the kernel cuts, to ports where nobody listens (so the kernel
 /// answers each), and to everybody on the link, some thousands a second until the process is ended.

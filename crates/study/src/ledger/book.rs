@@ -366,8 +366,8 @@ impl<'a> Readings<'a> {
     }
 }
 
-/// Into how many fragments the sender of this leg cut each datagram. Its kernel counts those of others, too: where the flow was counted,
-/// its own fragments were; where not, fewer datagrams than half of the test's were not the test's.
+/// Into how many fragments the sender of this leg cut each datagram. Its kernel counts those of others, too. Where the flow was counted, its
+/// counters know its fragments; where not, they are taken for the test's if at least half as many datagrams were cut as it sent.
 fn fragments(test: &Window, input: &LedgerInput, leg: &str) -> u64 {
     let hops = if leg == "forward" { &input.path.forward } else { &input.path.back };
     let created = by_family(input.spec, "Ip.FragCreates", "Ip6.Ip6FragCreates");

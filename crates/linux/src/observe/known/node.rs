@@ -1,6 +1,7 @@
 //! Facts of a namespace: its settings, protocol counters, connections, packet sockets, neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use record::facts::{Fact, Known};
@@ -214,7 +215,7 @@ fn connections() -> Known {
 }
 
 fn connection(one: &record::connection::Reading, known: &mut BTreeMap<&str, BTreeMap<String, Fact>>) {
-    let place = format!("{} → {}", one.connection.local, one.connection.peer);
+    let place = format!("{} → {}", plain(one.connection.local), plain(one.connection.peer));
     let told = tcp_sockets::describe(&one.attributes);
     let mut know = |name: &str, fact: Fact| {
         known.get_mut(name).map(|each| each.insert(place.clone(), fact));
@@ -235,6 +236,11 @@ fn connection(one: &record::connection::Reading, known: &mut BTreeMap<&str, BTre
     let options = told.info.get("options").map(|options| Fact::Flag(options & WINDOW_SCALE != 0));
     know("tcp.wscale", options.unwrap_or_else(|| absent("options")));
     know("tcp.congestion", told.congestion.map_or_else(|| absent("name of congestion control"), Fact::Text));
+}
+
+/// An end as people know it: a server that listens for both versions of IP has its IPv4 peers at mapped addresses (RFC 4291 section 2.5.5.2).
+fn plain(end: SocketAddr) -> SocketAddr {
+    SocketAddr::new(end.ip().to_canonical(), end.port())
 }
 
 /// `struct packet_diag_req` with information, rings, fanout and memory shown (`include/uapi/linux/packet_diag.h`).
@@ -317,6 +323,13 @@ mod tests {
     fn two_interfaces_in_one_subnet_are_seen() {
         assert_eq!(shared(ROUTES), [("10.0.0.0/24".to_owned(), "eth0 eth1".to_owned())]);
         assert_eq!(sockstat_number("TCP: inuse 1 orphan 0 tw 7 alloc 9 mem 3\nUDP: mem 5", "mem"), Some(3.0));
+    }
+
+    #[test]
+    fn a_mapped_end_is_told_as_ipv4() {
+        let told = |text: &str| plain(text.parse().unwrap()).to_string();
+        assert_eq!(told("[::ffff:10.0.0.2]:5300"), "10.0.0.2:5300");
+        assert_eq!([told("[fd00::2]:53"), told("10.0.0.1:9")], ["[fd00::2]:53", "10.0.0.1:9"]);
     }
 
     #[test]
