@@ -48,6 +48,8 @@ mod layers;
 mod llstat;
 #[path = "system/memory.rs"]
 mod memory;
+#[path = "system/namespaces.rs"]
+mod namespaces;
 #[path = "system/null.rs"]
 mod null;
 #[path = "system/prove.rs"]

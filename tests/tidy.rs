@@ -39,7 +39,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("namespace", &["sys"]),
             ("journal", &["sys"]),
             ("netlink", &["sys"]),
-            ("observe", &["netlink", "sys"]),
+            ("observe", &["namespace", "netlink", "sys"]),
             ("port", &["netlink", "observe", "sys"]),
             ("tune", &["journal", "namespace", "netlink", "observe", "sys"]),
             ("lab", &["journal", "netlink", "sys"]),

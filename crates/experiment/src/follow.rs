@@ -3,14 +3,18 @@
 //! **What.** [`Following::start`] puts the counters of the flow at every interface, starts the witness, and reads the counters of
 //! the nodes; [`Following::look`] says at any time what became of every frame, [`Following::report`] waits until no frame moves.
 //!
+//! **Namespaces come and go.** A container that is stopped would live on for as long as anything here has its namespace open:
+//! [`Following::keep_up`] lets go of what everybody else has left, with what its counters said last, and takes in what comes.
+//!
 //! **Price.** The counters' programs run for every frame of these interfaces (`docs/counters.md`). Nothing is changed that outlives
 //! the process.
 
+use linux::namespace::{NamespaceChanges, NamespaceWatch};
 use linux::netlink::Netlink;
 use linux::observe::flow_watch::REST;
 use linux::observe::{Flow, FlowCounters, FlowEnds, FlowProtocol, Observer, Witness, WitnessCount};
 use linux::sys::netns;
-use record::follow::{FollowLeg, FollowReport};
+use record::follow::{FollowChange, FollowLeg, FollowReport};
 use record::{FlowObservation, Problem, Result, Snapshot};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,6 +51,9 @@ pub struct Following {
     witness: BegunWitness,
     observer: Observer,
     before: Snapshot,
+    /// The last counters of the namespaces that went.
+    last: Snapshot,
+    changes: Vec<FollowChange>,
     /// The nodes that have the source's address and the destination's.
     homes: [Option<String>; 2],
     begun: Instant,
@@ -55,15 +62,15 @@ pub struct Following {
 }
 
 impl Following {
-    /// Begins to count in these namespaces.
+    /// Begins to count in these namespaces, and in those that come; none of them is held open by the caller.
     ///
     /// # Errors
     /// A `Host` problem when the flow cannot be counted here.
-    pub fn start(flow: Flow, namespaces: &[(String, OwnedFd)]) -> Result<Following> {
+    pub fn start(flow: Flow, namespaces: Vec<(String, OwnedFd)>, watch: NamespaceWatch) -> Result<Following> {
         let nodes: Vec<Node> = namespaces.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
         let mut observer = Observer::new(&nodes)?;
         let before = observer.snapshot(&[])?;
-        let counters = FlowCounters::start(&nodes, &flow)
+        let counters = FlowCounters::start_for_all(&nodes, &flow, watch)
             .map_err(|why| Problem::host(format!("the flow cannot be counted here: {why}")))?;
         let witness = begun_witness(&nodes, &flow)?;
         // The flow may have been going on while the counters came one by one.
@@ -71,8 +78,61 @@ impl Following {
         let counted = counters.read()?;
         let (doubt, homes) = (moved(&first, &counted), homes(&nodes, &flow));
         let names = nodes.into_iter().map(|(name, _)| name).collect();
-        let (begun, moving) = (Instant::now(), Some([0; 2]));
-        Ok(Self { flow, names, counters, counted, doubt, witness, observer, before, homes, begun, moving })
+        Ok(Self {
+            flow,
+            names,
+            counters,
+            counted,
+            doubt,
+            witness,
+            observer,
+            before,
+            last: Snapshot::default(),
+            changes: vec![],
+            homes,
+            begun: Instant::now(),
+            moving: Some([0; 2]),
+        })
+    }
+
+    /// Lets go of namespaces that everybody else has left, and takes in those that came. To be called often: until then they live on.
+    ///
+    /// # Errors
+    /// A `Host` problem when what the witness saw in them cannot be read.
+    pub fn keep_up(&mut self) -> Result<()> {
+        let NamespaceChanges { went, came } = self.counters.changes();
+        let seconds = self.seconds();
+        for node in went {
+            self.last.nodes.extend(self.observer.leave(&node).map(|found| (node.clone(), found)));
+            if let Ok((witness, _)) = &mut self.witness {
+                witness.leave(&node)?;
+            }
+            self.changes.push(FollowChange { node, came: false, seconds });
+        }
+        for (node, namespace) in came {
+            // One that went again at once was not there.
+            let Ok(found) = self.observer.enter(&node, namespace.as_fd()) else { continue };
+            // Of one that was started anew the counters of its last life are read; those of the flow are of all its lives.
+            self.before.nodes.insert(node.clone(), found);
+            self.last.nodes.remove(&node);
+            if let Ok((witness, _)) = &mut self.witness {
+                let refused =
+                    |error| Problem::host(format!("the namespace {node} cannot be entered: {error}"));
+                witness.enter(&node, namespace.as_fd()).map_err(refused)?;
+            }
+            let ends = self.flow.ends.unwrap_or_default();
+            for (home, end) in self.homes.iter_mut().zip([ends.source, ends.destination]) {
+                let is_home = || end.address.is_some_and(|address| has(namespace.as_fd(), address));
+                if home.is_none() && is_home() {
+                    *home = Some(node.clone());
+                }
+            }
+            if !self.names.contains(&node) {
+                self.names.push(node.clone());
+            }
+            self.changes.push(FollowChange { node, came: true, seconds });
+        }
+        Ok(())
     }
 
     /// Seconds since the beginning.
@@ -94,7 +154,8 @@ impl Following {
     }
 
     fn read(&mut self, counted: FlowObservation, seen: [WitnessInput; 2]) -> Result<Reading> {
-        let after = self.observer.snapshot(&[])?;
+        let mut after = self.observer.snapshot(&[])?;
+        after.nodes.extend(self.last.nodes.clone());
         let legs = [0, 1].into_iter().filter_map(|index| self.leg(index, &counted, &after, &seen[index]));
         let legs: Vec<FollowLeg> = legs.collect();
         let witness = witness(&seen, &legs);
@@ -139,6 +200,7 @@ impl Following {
     /// # Errors
     /// A `Host` problem when counters cannot be read.
     pub fn report(mut self, ended: &str, max_loss: Option<MostLoss>) -> Result<FollowReport> {
+        self.keep_up()?;
         let seconds = self.seconds();
         let read = self.settled(Instant::now() + PATIENCE)?;
         let missing = missing(&read.counted, &read.after);
@@ -147,6 +209,7 @@ impl Following {
             schema: "pathlab/follow/1".into(),
             flow: self.flow.to_string(),
             nodes: self.names,
+            changes: self.changes,
             seconds,
             ended: ended.into(),
             rests: self.moving.is_none(),
@@ -197,7 +260,7 @@ impl Following {
 type BegunWitness = std::result::Result<(Witness, WitnessCount), record::Witness>;
 
 fn begun_witness(nodes: &[Node], flow: &Flow) -> Result<BegunWitness> {
-    Ok(match Witness::start(nodes, flow) {
+    Ok(match Witness::start_for_all(nodes, flow) {
         Ok(witness) => {
             let seen = witness.read()?;
             Ok((witness, seen))

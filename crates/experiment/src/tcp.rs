@@ -6,6 +6,7 @@
 //! **Price.** A sample asks the kernel twice for each namespace; how long that took, and how many times passed without a sample, is in the
 //! report. Nothing is changed.
 
+use linux::namespace::NamespaceWatch;
 use linux::observe::{TcpSockets, tcp_sockets};
 use linux::sys::{clock, process};
 use record::connection::{ConnectionFilter, TcpReport, TcpSampleLine, state_name};
@@ -22,6 +23,8 @@ const TURN_NS: u64 = 20_000_000;
 pub struct TcpWish {
     /// The namespaces with their names.
     pub nodes: Vec<(String, OwnedFd)>,
+    /// What tells which of them go and which come; none where they stay.
+    pub namespaces: Option<NamespaceWatch>,
     /// Which connections.
     pub filter: ConnectionFilter,
     /// Time between two samples; none: one sample.
@@ -44,8 +47,9 @@ pub trait TcpListener {
 ///
 /// # Errors
 /// Host: a namespace cannot be entered, or the kernel does not tell.
-pub fn run(wish: &TcpWish, listener: &mut dyn TcpListener) -> Result<TcpReport> {
-    let mut sampling = Sampling::start(wish)?;
+pub fn run(mut wish: TcpWish, listener: &mut dyn TcpListener) -> Result<TcpReport> {
+    let mut sampling = Sampling::start(&mut wish)?;
+    let wish = &mut wish;
     let mut goes_on = sampling.sample(wish, listener)?;
     listener.begun()?;
     let ended = match wish.interval {
@@ -57,6 +61,7 @@ pub fn run(wish: &TcpWish, listener: &mut dyn TcpListener) -> Result<TcpReport> 
             if let Some(ended) = sampling.wait(interval, wish.duration) {
                 break ended;
             }
+            sampling.keep_up(wish);
             goes_on = sampling.sample(wish, listener)?;
         },
     };
@@ -65,7 +70,9 @@ pub fn run(wish: &TcpWish, listener: &mut dyn TcpListener) -> Result<TcpReport> 
 
 /// What was read so far.
 struct Sampling {
-    sockets: Vec<TcpSockets>,
+    sockets: Vec<(String, TcpSockets)>,
+    /// Also those that went.
+    nodes: Vec<String>,
     studies: BTreeMap<(String, u64), ConnectionStudy>,
     epoch_ns: u64,
     begun_ns: u64,
@@ -78,15 +85,19 @@ struct Sampling {
 }
 
 impl Sampling {
-    fn start(wish: &TcpWish) -> Result<Sampling> {
+    fn start(wish: &mut TcpWish) -> Result<Sampling> {
+        // From here on they are held open by their sockets alone.
+        let nodes = std::mem::take(&mut wish.nodes);
         let open = |(name, file): &(String, OwnedFd)| {
-            TcpSockets::open(name, file.as_fd(), wish.filter.states()).map_err(|error| untold(name, &error))
+            let sockets = TcpSockets::open(name, file.as_fd(), wish.filter.states());
+            Ok((name.clone(), sockets.map_err(|error| untold(name, &error))?))
         };
-        let sockets = wish.nodes.iter().map(open).collect::<Result<_>>()?;
+        let sockets = nodes.iter().map(open).collect::<Result<_>>()?;
         clock::precise_timers();
         let begun_ns = clock::monotonic_ns();
         Ok(Sampling {
             sockets,
+            nodes: nodes.into_iter().map(|(name, _)| name).collect(),
             studies: BTreeMap::new(),
             epoch_ns: clock::realtime_ns().saturating_sub(begun_ns),
             begun_ns,
@@ -99,19 +110,33 @@ impl Sampling {
         })
     }
 
+    /// Lets go of namespaces that everybody else has left, and takes in those that came.
+    fn keep_up(&mut self, wish: &mut TcpWish) {
+        let changes = wish.namespaces.as_mut().map(NamespaceWatch::changes_in_time).unwrap_or_default();
+        self.sockets.retain(|(name, _)| !changes.went.contains(name));
+        for (name, file) in changes.came {
+            // One that went again at once has no connections.
+            if let Ok(sockets) = TcpSockets::open(&name, file.as_fd(), wish.filter.states()) {
+                self.sockets.push((name.clone(), sockets));
+                self.nodes.retain(|known| *known != name);
+                self.nodes.push(name);
+            }
+        }
+    }
+
     /// Reads every connection once; false when nobody reads any more.
     fn sample(&mut self, wish: &TcpWish, listener: &mut dyn TcpListener) -> Result<bool> {
         let (begun, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
         let (mut goes_on, mut lines) = (true, vec![]);
         self.studies.values_mut().for_each(|study| study.is_there = false);
-        for (node, sockets) in wish.nodes.iter().zip(&mut self.sockets) {
-            let read = sockets.read().map_err(|error| untold(&node.0, &error))?;
+        for (node, sockets) in &mut self.sockets {
+            let read = sockets.read().map_err(|error| untold(node, &error))?;
             let at_ns = clock::monotonic_ns();
             for mut reading in read.into_iter().filter(|reading| wish.filter.wants(&reading.connection)) {
                 if let Some(sample) = &mut reading.sample {
                     sample.at_ns = at_ns - self.begun_ns;
                 }
-                let key = (node.0.clone(), reading.connection.cookie);
+                let key = (node.clone(), reading.connection.cookie);
                 if wish.samples {
                     lines.push((key.clone(), at_ns));
                 }
@@ -177,7 +202,7 @@ impl Sampling {
         let report = |study: &ConnectionStudy| study.report(tcp_sockets::describe(&study.last().attributes));
         TcpReport {
             schema: "pathlab/tcp/1".into(),
-            nodes: wish.nodes.iter().map(|(name, _)| name.clone()).collect(),
+            nodes: self.nodes,
             filter: wish.filter.text().map(str::to_owned),
             seconds: (self.last_ns - self.begun_ns) as f64 / 1e9,
             ended: ended.into(),

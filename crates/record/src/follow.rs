@@ -106,6 +106,17 @@ pub struct FollowCount {
     pub frames_per_s: f64,
 }
 
+/// A namespace that came, or went, while the flow was followed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FollowChange {
+    /// The namespace.
+    pub node: String,
+    /// It came; else it went.
+    pub came: bool,
+    /// Seconds since the beginning.
+    pub seconds: f64,
+}
+
 /// All that is known at the end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FollowReport {
@@ -115,6 +126,9 @@ pub struct FollowReport {
     pub flow: String,
     /// The nodes, by the names that were given.
     pub nodes: Vec<String>,
+    /// Which of them came or went meanwhile.
+    #[serde(default)]
+    pub changes: Vec<FollowChange>,
     /// How long it was followed.
     pub seconds: f64,
     /// Why it ended: `duration` or `interrupted`.

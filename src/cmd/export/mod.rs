@@ -246,14 +246,12 @@ fn sample(names: impl Iterator<Item = &'static str>, values: &[String], value: S
 fn open(args: &ExportArgs) -> Result<Watch> {
     if let Some(name) = &args.lab {
         let opened = namespaces::of_lab(name)?;
-        return Watch::open(&borrowed(&opened));
+        let nodes: Vec<(String, BorrowedFd<'_>)> =
+            opened.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
+        return Watch::open(&nodes);
     }
     if args.namespaces.iter().all(|word| word == ".") {
         return Watch::here();
     }
-    Watch::open(&borrowed(&namespaces::opened("--in", &args.namespaces)?))
-}
-
-fn borrowed(opened: &[(String, std::os::fd::OwnedFd)]) -> Vec<(String, BorrowedFd<'_>)> {
-    opened.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect()
+    Watch::of_namespaces(&namespaces::opened("--in", &args.namespaces)?)
 }

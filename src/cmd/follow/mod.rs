@@ -8,7 +8,7 @@ mod words;
 use crate::output::{Notices, Output};
 use clap::Args;
 use experiment::follow::Following;
-use linux::namespace;
+use linux::namespace::{self, NamespaceWatch};
 use linux::observe::Flow;
 use linux::sys::process;
 use record::follow::{FollowCount, FollowLeg, FollowSecond};
@@ -29,7 +29,7 @@ pub struct FollowArgs {
     /// Count in these network namespaces: a name of 'ip netns', a path, pid:N of a process, or . for our own.
     #[arg(long = "in", value_name = "NAMESPACE", num_args = 1.., required_unless_present = "all_namespaces")]
     namespaces: Vec<String>,
-    /// Count in every namespace that can be found: our own, the named ones, those of processes.
+    /// Count in every namespace that can be found, and in those that come: our own, the named ones, those of processes.
     #[arg(long, conflicts_with = "namespaces")]
     all_namespaces: bool,
     /// End after TIME (5s, 2m); otherwise with Ctrl-C.
@@ -48,13 +48,17 @@ pub struct FollowArgs {
 
 /// Follows and reports.
 pub fn run(args: FollowArgs, output: &Output) -> Result<()> {
-    let namespaces = if args.all_namespaces {
-        namespace::all()
+    let (namespaces, watch) = if args.all_namespaces {
+        let found = namespace::all();
+        let watch = NamespaceWatch::all(&found);
+        (found, watch)
     } else {
-        super::namespaces::opened("--in", &args.namespaces)?
+        let opened = super::namespaces::opened("--in", &args.namespaces)?;
+        let watch = NamespaceWatch::given(&opened);
+        (opened, watch)
     };
     experiment::interruptible()?;
-    let mut following = Following::start(args.flow.clone(), &namespaces)?;
+    let mut following = Following::start(args.flow.clone(), namespaces, watch)?;
     // From now on every frame is counted: scripts wait for this line before they start traffic.
     output.note("following");
     let ended = tell(&args, &mut following, output)?;
@@ -77,6 +81,7 @@ fn tell(args: &FollowArgs, following: &mut Following, output: &Output) -> Result
         if until.is_some_and(|until| now >= until) {
             return Ok("duration");
         }
+        following.keep_up()?;
         if now >= next && !args.quiet {
             let legs = following.look()?;
             let line = second(following.seconds(), &legs, &before, args.interval);

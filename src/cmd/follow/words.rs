@@ -4,7 +4,7 @@ use crate::output::when_any;
 use record::Station;
 use record::flow::FlowPlace;
 use record::follow::{
-    FollowCandidate, FollowCount, FollowEnd, FollowLeg, FollowLink, FollowReport, FollowSecond,
+    FollowCandidate, FollowChange, FollowCount, FollowEnd, FollowLeg, FollowLink, FollowReport, FollowSecond,
 };
 use record::ledger::{Drop, Witness, WitnessStatus};
 use record::unit::{count, frames_per_s, many, signed, time_ns};
@@ -34,7 +34,7 @@ pub fn report(report: &FollowReport) -> String {
         "{}: followed for {} in {}; ended by {}",
         report.flow,
         time_ns(report.seconds * 1e9),
-        report.nodes.join(", "),
+        nodes(report),
         report.ended
     )];
     if report.legs.is_empty() {
@@ -53,6 +53,19 @@ pub fn report(report: &FollowReport) -> String {
         report.program_ns.map(|ns| format!("Counting the flow: {ns} ns for a frame at each interface.")),
     );
     lines.join("\n")
+}
+
+/// The namespaces, with when they came and went.
+fn nodes(report: &FollowReport) -> String {
+    let change = |change: &FollowChange| {
+        format!("{} {:.1} s", if change.came { "from" } else { "until" }, change.seconds)
+    };
+    let node = |node: &String| {
+        let changes = report.changes.iter().filter(|change| change.node == *node).map(change);
+        let changes: Vec<String> = changes.collect();
+        if changes.is_empty() { node.clone() } else { format!("{node} ({})", changes.join(", ")) }
+    };
+    report.nodes.iter().map(node).collect::<Vec<_>>().join(", ")
 }
 
 fn leg(leg: &FollowLeg) -> Vec<String> {

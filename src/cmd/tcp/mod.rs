@@ -7,7 +7,7 @@ mod words;
 use crate::output::{Notices, Output};
 use clap::Args;
 use experiment::tcp::{TcpListener, TcpWish};
-use linux::namespace;
+use linux::namespace::{self, NamespaceWatch};
 use record::connection::{ConnectionFilter, TcpSampleLine};
 use record::unit::duration;
 use record::{Problem, Result};
@@ -28,7 +28,7 @@ pub struct TcpArgs {
     /// In the nodes of this lab.
     #[arg(long, value_name = "NAME", conflicts_with = "all_namespaces")]
     lab: Option<String>,
-    /// In every namespace that can be found: our own, the named ones, those of processes.
+    /// In every namespace that can be found, and in those that come: our own, the named ones, those of processes.
     #[arg(long)]
     all_namespaces: bool,
     /// Read every connection once and end.
@@ -49,7 +49,7 @@ pub struct TcpArgs {
 pub fn run(args: TcpArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     let wish = wish(&args)?;
-    let report = experiment::tcp::run(&wish, &mut TcpOutput { output })?;
+    let report = experiment::tcp::run(wish, &mut TcpOutput { output })?;
     output.line(&report, words::report)?;
     if report.ended == "interrupted" && args.duration.is_some() {
         return Err(Problem::measured("interrupted before the time was over"));
@@ -66,8 +66,13 @@ fn wish(args: &TcpArgs) -> Result<TcpWish> {
         None if args.namespaces.is_empty() => super::namespaces::opened("--in", &own)?,
         None => super::namespaces::opened("--in", &args.namespaces)?,
     };
+    let namespaces = match &args.lab {
+        Some(_) => None,
+        None if args.all_namespaces => Some(NamespaceWatch::all(&nodes)),
+        None => Some(NamespaceWatch::given(&nodes)),
+    };
     let interval = (!args.once).then_some(args.interval);
-    Ok(TcpWish { nodes, filter, interval, duration: args.duration, samples: args.samples })
+    Ok(TcpWish { nodes, namespaces, filter, interval, duration: args.duration, samples: args.samples })
 }
 
 fn interval(text: &str) -> std::result::Result<Duration, String> {

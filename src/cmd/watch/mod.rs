@@ -16,7 +16,7 @@ use record::unit::duration;
 use record::watch::{WatchReading, WatchReport};
 use record::{Problem, Result};
 use std::io::IsTerminal;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use study::watch::report;
 use study::watch::text::{Sort, View, screen};
@@ -137,10 +137,7 @@ fn open(args: &WatchArgs) -> Result<(Watch, Vec<Hop>)> {
     if args.namespaces.iter().all(|word| word == ".") {
         return Ok((Watch::here()?, vec![]));
     }
-    let opened = namespaces::opened("--in", &args.namespaces)?;
-    let nodes: Vec<(String, BorrowedFd)> =
-        opened.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
-    Ok((Watch::open(&nodes)?, vec![]))
+    Ok((Watch::of_namespaces(&namespaces::opened("--in", &args.namespaces)?)?, vec![]))
 }
 
 /// The way of frames from one node to another, by IPv4 or else by IPv6.

@@ -210,14 +210,14 @@ pub(super) struct Builder<'a> {
 /// `R9` the end of the linear part.
 pub(super) fn assemble(
     layout: &Layout,
-    namespaces: &[u32],
+    scope: Scope<'_>,
     flow: &Flow,
     maps: MapFds,
 ) -> Result<Vec<u64>, AssembleError> {
     let mut builder = Builder::new(layout);
     builder.note_event(maps.lost);
     builder.read_description();
-    builder.find_namespace(Scope::These(namespaces), false);
+    builder.find_namespace(scope, false);
     builder.find_ip_header();
     builder.compare_v4(flow);
     builder.compare_v6(flow);

@@ -336,7 +336,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
     #[test]
     fn the_program_says_what_its_description_says(buffer in buffer(), flow in flow()) {
-        let code = assemble(&layout(), &[1, 4_026_532_001], &flow, MAPS).expect("assembled");
+        let code = assemble(&layout(), Scope::These(&[1, 4_026_532_001]), &flow, MAPS).expect("assembled");
         let (mut memory, mut kernel) = machine(&buffer, 1);
         run(&code, &mut memory, &mut kernel);
         run(&code, &mut memory, &mut kernel);
@@ -375,7 +375,7 @@ fn a_full_map_counts_what_is_lost() {
         head,
     };
     let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![5201], stream: None, ends: None };
-    let code = assemble(&layout(), &[4_026_532_001], &flow, MAPS).expect("assembled");
+    let code = assemble(&layout(), Scope::These(&[4_026_532_001]), &flow, MAPS).expect("assembled");
     let (mut memory, mut kernel) = machine(&buffer, 0);
     run(&code, &mut memory, &mut kernel);
     assert_eq!((kernel.lost, kernel.counts.len()), (1, 0));

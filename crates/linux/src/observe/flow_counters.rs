@@ -13,7 +13,8 @@
 //! detach waits for all CPUs, some 15 ms at each place, so [`FlowLinks`] can be kept from one flow to the next.
 //!
 //! **Interfaces that come later** are counted from when the kernel tells of them ([`super::flow_newcomers`]); how many frames crossed one before
-//! is known to be no more than it had counted itself by then ([`record::flow::LateInterface`]).
+//! is known to be no more than it had counted itself by then ([`record::flow::LateInterface`]). So are those of namespaces that come, where that
+//! is wanted.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,6 +28,7 @@ use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook, L
 use super::flow::{Flow, FlowEnds, FlowProtocol};
 use super::flow_newcomers::{CountedNode, Newcomers};
 use super::flow_program::{FRAGMENT_KEY_BYTES, Leg, Place, Start, VALUE_BYTES, assemble};
+use crate::namespace::{NamespaceChanges, NamespaceWatch};
 use crate::netlink::{LinkState, Netlink, u64_at};
 use crate::sys::bpf::{self, Attachment};
 use crate::sys::{clock, netns};
@@ -78,6 +80,21 @@ struct Counted {
 struct CountedInterface {
     key: (u64, u32),
     about: FlowInterface,
+    /// The other end of its link now. That of `about` is where it was when the flow was counted.
+    connected: Option<FlowPlace>,
+}
+
+impl CountedInterface {
+    fn new(found: &Found, about: FlowInterface) -> CountedInterface {
+        CountedInterface { key: found.key(), connected: about.other.clone(), about }
+    }
+
+    /// Another one of the same name was connected elsewhere, and both were counted as one.
+    fn mistaken(&self) -> Option<String> {
+        let FlowInterface { node, interface, other, .. } = &self.about;
+        let is_moved = other.is_some() && self.connected.is_some() && *other != self.connected;
+        is_moved.then(|| format!("{node}:{interface} (an earlier one of this name was connected elsewhere)"))
+    }
 }
 
 /// An interface of a node, before it is counted.
@@ -123,7 +140,19 @@ impl FlowCounters {
     /// # Errors
     /// The sentence why nothing can be counted here: no permission, or a kernel without tcx.
     pub fn start(nodes: &[CountedNode<'_>], flow: &Flow) -> Result<FlowCounters, String> {
-        Self::start_at(nodes, flow, FlowLinks::default())
+        Self::begin(nodes, flow, FlowLinks::default(), None)
+    }
+
+    /// The same, and also in the namespaces that come; those that went are let go ([`FlowCounters::changes`]).
+    ///
+    /// # Errors
+    /// As [`FlowCounters::start`].
+    pub fn start_for_all(
+        nodes: &[CountedNode<'_>],
+        flow: &Flow,
+        watch: NamespaceWatch,
+    ) -> Result<FlowCounters, String> {
+        Self::begin(nodes, flow, FlowLinks::default(), Some(watch))
     }
 
     /// The same with what a flow before left attached: where there is a link its program is exchanged, others are made, and those of
@@ -131,13 +160,18 @@ impl FlowCounters {
     ///
     /// # Errors
     /// As [`FlowCounters::start`].
-    pub fn start_at(
+    pub fn start_at(nodes: &[CountedNode<'_>], flow: &Flow, kept: FlowLinks) -> Result<FlowCounters, String> {
+        Self::begin(nodes, flow, kept, None)
+    }
+
+    fn begin(
         nodes: &[CountedNode<'_>],
         flow: &Flow,
         mut kept: FlowLinks,
+        watch: Option<NamespaceWatch>,
     ) -> Result<FlowCounters, String> {
         // First the notices, then the state: what comes in between is told.
-        let listening = Newcomers::listen(nodes)?;
+        let listening = Newcomers::listen(nodes, watch)?;
         let mut found = find(nodes)?;
         let mut missing = vec![];
         if found.len() > MOST_INTERFACES {
@@ -148,7 +182,7 @@ impl FlowCounters {
         let (counts, fragments) = maps(room).map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
         let program_ns = cost(flow, (counts.raw_fd(), fragments.raw_fd()), room);
         let about = describe(nodes, &found).into_iter();
-        let interfaces = about.zip(&found).map(|(about, found)| CountedInterface { key: found.key(), about });
+        let interfaces = about.zip(&found).map(|(about, found)| CountedInterface::new(found, about));
         let mut counted = Counted {
             links: FlowLinks::default(),
             counts,
@@ -164,8 +198,17 @@ impl FlowCounters {
         counted.attach_all(nodes, &all, &mut kept)?;
         let counted = Arc::new(Mutex::new(counted));
         let theirs = Arc::clone(&counted);
-        let newcomers = listening.wait(move |nodes| lock(&theirs).look_again(nodes))?;
+        let newcomers = listening.wait(move |nodes, refused| {
+            let mut counted = lock(&theirs);
+            refused.into_iter().for_each(|why| counted.miss(why));
+            counted.look_again(nodes);
+        })?;
         Ok(FlowCounters { newcomers, counted })
+    }
+
+    /// Namespaces that went and came since this was asked before: they are no longer counted in, or are. None where only some are.
+    pub fn changes(&self) -> NamespaceChanges {
+        self.newcomers.changes()
     }
 
     /// What was attached, for the next flow. The programs stay there until then, and count what nobody reads.
@@ -188,7 +231,9 @@ impl FlowCounters {
         let interfaces = interfaces.map_err(|error| {
             record::Problem::host(format!("the counters of the flow cannot be read: {error}"))
         })?;
-        let (missing, program_ns) = (counted.missing.clone(), counted.program_ns);
+        let mistaken = counted.interfaces.iter().filter_map(CountedInterface::mistaken);
+        let missing = counted.missing.iter().cloned().chain(mistaken).collect();
+        let program_ns = counted.program_ns;
         Ok(FlowObservation { interfaces, missing, program_ns, absent: None })
     }
 }
@@ -276,9 +321,15 @@ impl Counted {
     fn complete(&mut self, found: &[Found], about: Vec<FlowInterface>) {
         for (found, about) in found.iter().zip(about) {
             let Some(index) = self.number_of(found.key()) else { continue };
+            let is_counted = self.counts_of(index).is_ok_and(|counts| !counts.is_empty());
             let one = &mut self.interfaces[index].about;
             one.master = one.master.take().or(about.master);
-            one.other = one.other.take().or(about.other);
+            // One end of a pair may have moved to its namespace after both were made.
+            let now = about.other.or_else(|| one.other.clone());
+            if !is_counted {
+                one.other.clone_from(&now);
+            }
+            self.interfaces[index].connected = now;
         }
     }
 
@@ -307,11 +358,16 @@ impl Counted {
                 self.miss(format!("interfaces that came when {MOST_LATE} others had come"));
                 break;
             };
-            let mut entry = CountedInterface { key: found.key(), about: about.clone() };
+            let is_counted = self.counts_of(index).is_ok_and(|counts| !counts.is_empty());
+            let mut entry = CountedInterface::new(found, about.clone());
             match self.interfaces.get_mut(index) {
                 Some(gone) => {
-                    let earlier = gone.about.late.take();
-                    entry.about.late = earlier.filter(|_| names(&gone.about) == names(about));
+                    if names(&gone.about) == names(about) {
+                        entry.about.late = gone.about.late.take();
+                        // What was counted of the earlier one went there.
+                        let before = gone.about.other.take().filter(|_| is_counted);
+                        entry.about.other = before.or(entry.about.other);
+                    }
                     *gone = entry;
                 }
                 None => self.interfaces.push(entry),

@@ -64,7 +64,7 @@ pub mod witness;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use record::snapshot::Snapshot;
+use record::snapshot::{NodeSnapshot, Snapshot};
 use record::{Problem, Result};
 
 pub use conditions::ConditionWatch;
@@ -175,6 +175,23 @@ impl Observer {
             tick_hz: facts::tick_hz(),
             owners: Owners::default(),
         }
+    }
+
+    /// Opens the sources of one more node, and reads it once.
+    ///
+    /// # Errors
+    /// As [`Observer::new`].
+    pub fn enter(&mut self, name: &str, namespace: BorrowedFd<'_>) -> Result<NodeSnapshot> {
+        let mut node = Node::enter(name, namespace).map_err(|error| unobservable(name, &error))?;
+        let found = node.snapshot(&mut vec![]);
+        self.nodes.push(node);
+        Ok(found)
+    }
+
+    /// Reads a node for the last time and lets go of its namespace; none when there is no such node.
+    pub fn leave(&mut self, name: &str) -> Option<NodeSnapshot> {
+        let index = self.nodes.iter().position(|node| node.name == name)?;
+        Some(self.nodes.remove(index).snapshot(&mut vec![]))
     }
 
     /// Reads everything once. Actors that have ended are listed in `missing`.

@@ -9,7 +9,7 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use record::Result;
@@ -19,6 +19,7 @@ use record::watch::{LineRate, NodeQueue, ReceiveQueueCount, TcpSocket, WatchRead
 use super::polls::PollCounters;
 use super::queues::Queues;
 use super::{Observer, TcpSockets, interrupts, llstat};
+use crate::namespace::{NamespaceChanges, NamespaceWatch};
 use crate::sys::{clock, netns};
 
 /// The sources of a node beside its snapshot.
@@ -37,7 +38,9 @@ pub struct Watch {
     observer: Observer,
     beside: Vec<Beside>,
     polls: Option<PollCounters>,
-    /// What cannot be told from the beginning on, each with its reason.
+    /// None where the nodes stay.
+    namespaces: Option<NamespaceWatch>,
+    /// What cannot be told, each with its reason.
     pub missing: Vec<String>,
 }
 
@@ -55,6 +58,15 @@ impl Watch {
         Ok(Self::of(observer, nodes.iter().map(beside).collect::<Result<_>>()?))
     }
 
+    /// The same of namespaces that may go, and come again: one that everybody else has left is let go, and told as missing.
+    ///
+    /// # Errors
+    /// As [`Watch::open`].
+    pub fn of_namespaces(namespaces: &[(String, OwnedFd)]) -> Result<Watch> {
+        let nodes: Vec<_> = namespaces.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
+        Ok(Watch { namespaces: Some(NamespaceWatch::given(namespaces)), ..Self::open(&nodes)? })
+    }
+
     /// Opens the sources of the namespace of the calling thread, as one node named `host`.
     ///
     /// # Errors
@@ -68,15 +80,35 @@ impl Watch {
             Ok(polls) => (Some(polls), vec![]),
             Err(why) => (None, vec![format!("why soft interrupts were squeezed: {why}")]),
         };
-        Watch { observer, beside, polls, missing }
+        Watch { observer, beside, polls, namespaces: None, missing }
+    }
+
+    /// Lets go of namespaces that went, and opens those that came again.
+    fn keep_up(&mut self) -> Result<()> {
+        let Some(namespaces) = &mut self.namespaces else { return Ok(()) };
+        let NamespaceChanges { went, came } = namespaces.changes_in_time();
+        let words = |node: &str| format!("{node}: its namespace is gone");
+        for node in went {
+            self.observer.leave(&node);
+            self.beside.retain(|beside| beside.node != node);
+            self.missing.push(words(&node));
+        }
+        for (node, namespace) in came {
+            self.observer.enter(&node, namespace.as_fd())?;
+            let beside = netns::within(namespace.as_fd(), || Beside::here(&node));
+            self.beside.push(beside.map_err(|error| super::unobservable(&node, &error))?);
+            self.missing.retain(|missing| *missing != words(&node));
+        }
+        Ok(())
     }
 
     /// Reads everything once.
     ///
     /// # Errors
-    /// None at present: what cannot be read is named as missing.
+    /// A `Host` problem when a namespace that came again cannot be entered. What cannot be read is named as missing.
     pub fn read(&mut self) -> Result<WatchReading> {
         let cpu = clock::thread_cpu_ns();
+        self.keep_up()?;
         let mut reading = WatchReading { snapshot: self.observer.snapshot(&[])?, ..WatchReading::default() };
         match fs::read_to_string("/proc/interrupts") {
             Ok(text) => reading.interrupts = interrupts::parse(&text),

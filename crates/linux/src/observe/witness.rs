@@ -23,7 +23,8 @@ use record::Delta;
 use record::ledger::{NamedCount, WitnessDrop, WitnessStatus};
 
 use super::drops_program::{
-    KEY_BYTES, KIND_BACK, KIND_UNPARSED, LOST_EVENTS, LOST_NO_ROOM, Layout, MapFds, VALUE_BYTES, assemble,
+    KEY_BYTES, KIND_BACK, KIND_UNPARSED, LOST_EVENTS, LOST_NO_ROOM, Layout, MapFds, Scope, VALUE_BYTES,
+    assemble,
 };
 use super::flow::Flow;
 use super::{links, symbols};
@@ -121,6 +122,8 @@ pub struct Witness {
     counts: bpf::Map,
     lost: bpf::Map,
     places: Vec<Place>,
+    /// What was counted in namespaces that were left, each with its kind.
+    left: Vec<(u32, WitnessDrop)>,
     layout: &'static Layout,
 }
 
@@ -140,9 +143,33 @@ impl Witness {
     /// # Errors
     /// The witness that could not be: `NotPermitted` or `Unavailable`, and why.
     pub fn start(nodes: &[(String, BorrowedFd<'_>)], flow: &Flow) -> Result<Witness, record::Witness> {
+        if nodes.is_empty() || nodes.len() > MOST {
+            return Err(unavailable(format!("it takes 1 to {MOST} nodes")));
+        }
+        let inodes = nodes.iter().map(|(_, namespace)| netns::inode(*namespace).map(|inode| inode as u32));
+        let inodes = inodes.collect::<io::Result<Vec<_>>>().map_err(|error| not_entered(&error))?;
+        Self::begin(nodes, Scope::These(&inodes), flow)
+    }
+
+    /// The same, of which nodes may be added ([`Witness::enter`]) and left: the drops of all namespaces are counted, and those of the nodes told.
+    ///
+    /// # Errors
+    /// As [`Witness::start`].
+    pub fn start_for_all(
+        nodes: &[(String, BorrowedFd<'_>)],
+        flow: &Flow,
+    ) -> Result<Witness, record::Witness> {
+        Self::begin(nodes, Scope::Any, flow)
+    }
+
+    fn begin(
+        nodes: &[(String, BorrowedFd<'_>)],
+        scope: Scope<'_>,
+        flow: &Flow,
+    ) -> Result<Witness, record::Witness> {
         let is_known = !flow.ports.is_empty() || flow.ends.is_some();
-        if nodes.is_empty() || !is_known || nodes.len() > MOST || flow.ports.len() > MOST {
-            return Err(unavailable(format!("it takes 1 to {MOST} nodes and 1 to {MOST} ports")));
+        if !is_known || flow.ports.len() > MOST {
+            return Err(unavailable(format!("it takes 1 to {MOST} ports")));
         }
         let counts = bpf::Map::create(bpf::MAP_PERCPU_HASH, KEY_BYTES, VALUE_BYTES, ENTRIES, "pathlab_drops")
             .map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
@@ -150,11 +177,9 @@ impl Witness {
             .map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
         let layout = layout().map_err(unavailable)?;
         let places = nodes.iter().map(place_of).collect::<io::Result<Vec<_>>>();
-        let places =
-            places.map_err(|error| unavailable(format!("a namespace cannot be entered: {error}")))?;
-        let namespaces: Vec<u32> = places.iter().map(|place| place.inode).collect();
+        let places = places.map_err(|error| not_entered(&error))?;
         let maps = MapFds { counts: counts.raw_fd(), lost: lost.raw_fd() };
-        let code = assemble(layout, &namespaces, flow, maps)
+        let code = assemble(layout, scope, flow, maps)
             .map_err(|error| unavailable(format!("the program cannot be assembled: {error:?}")))?;
         let program = bpf::load_program(bpf::PROG_RAW_TRACEPOINT, &code, c"Dual MIT/GPL", "pathlab_drops")
             .map_err(|rejected| rejection(&rejected))?;
@@ -162,9 +187,38 @@ impl Witness {
             .map_err(|error| refused("bpf(BPF_RAW_TRACEPOINT_OPEN)", &error))?;
         let all = EventCount::start("events/skb/kfree_skb").ok();
         let apart = Apart::default();
-        let mut witness = Witness { link: Some(link), program, all, apart, counts, lost, places, layout };
+        let mut witness =
+            Witness { link: Some(link), program, all, apart, counts, lost, places, left: vec![], layout };
         witness.apart = witness.apart().map_err(|error| refused("bpf(BPF_MAP_LOOKUP_ELEM)", &error))?;
         Ok(witness)
+    }
+
+    /// Tells the drops of one more node, also those since the start ([`Witness::start_for_all`]).
+    ///
+    /// # Errors
+    /// The system's, when its namespace cannot be entered.
+    pub fn enter(&mut self, node: &str, namespace: BorrowedFd<'_>) -> io::Result<()> {
+        self.places.push(place_of(&(node.to_owned(), namespace))?);
+        Ok(())
+    }
+
+    /// Lets go of the namespace of a node. Its drops are told as they are now: its number may soon be that of another namespace.
+    ///
+    /// # Errors
+    /// As [`Witness::read`].
+    pub fn leave(&mut self, node: &str) -> record::Result<()> {
+        let Some(index) = self.places.iter().position(|place| place.name == node) else { return Ok(()) };
+        let inode = self.places[index].inode;
+        for (key, value) in self.counts.entries().map_err(|error| broken(&error))? {
+            if u32_at(&key, 4) == Some(inode) {
+                let names: Vec<_> = self.places.iter().map(interface_names).collect();
+                self.left.extend(self.decode(&key, &value, &names));
+                // Nobody sends there any more.
+                self.counts.delete(&key).map_err(|error| broken(&error))?;
+            }
+        }
+        self.places.remove(index);
+        Ok(())
     }
 
     /// What was counted since the start. Counting goes on.
@@ -172,13 +226,12 @@ impl Witness {
     /// # Errors
     /// When the counts cannot be read; that is a problem of the host.
     pub fn read(&self) -> record::Result<WitnessCount> {
-        let broken =
-            |error: io::Error| record::Problem::host(format!("the drop witness cannot be read: {error}"));
         let mut count = WitnessCount::default();
-        (count.least_lost, count.lost) = self.lost().map_err(broken)?;
+        (count.least_lost, count.lost) = self.lost().map_err(|error| broken(&error))?;
         let names: Vec<_> = self.places.iter().map(interface_names).collect();
-        for (key, value) in self.counts.entries().map_err(broken)? {
-            let Some((kind, drop)) = self.decode(&key, &value, &names) else { continue };
+        let entries = self.counts.entries().map_err(|error| broken(&error))?;
+        let here = entries.iter().filter_map(|(key, value)| self.decode(key, value, &names));
+        for (kind, drop) in self.left.iter().cloned().chain(here) {
             if counted_before(&drop.reason, drop.location.as_deref()) {
                 continue;
             }
@@ -331,6 +384,14 @@ pub(super) fn layout() -> Result<&'static Layout, String> {
         }
     });
     found.as_ref().map_err(Clone::clone)
+}
+
+fn broken(error: &io::Error) -> record::Problem {
+    record::Problem::host(format!("the drop witness cannot be read: {error}"))
+}
+
+fn not_entered(error: &io::Error) -> record::Witness {
+    unavailable(format!("a namespace cannot be entered: {error}"))
 }
 
 pub(super) fn unavailable(why: impl Into<String>) -> record::Witness {
