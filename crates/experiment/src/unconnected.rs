@@ -49,8 +49,7 @@ fn dropped(drops: &[WitnessDrop]) -> Option<Found> {
     // What a host throws away because it is not for it (a copy) or comes too late says nothing.
     let told = |drop: &&WitnessDrop| !drop.reason.starts_with("TCP_") && drop.reason != "OTHERHOST";
     let most = drops.iter().filter(told).max_by_key(|drop| drop.frames)?;
-    let names = drop::of_kernel(&most.reason, most.location.as_deref());
-    let name = names.first().map_or("", |row| row.name);
+    let name = drop::one_of_kernel(&most.reason, most.location.as_deref()).map_or("", |row| row.name);
     let interface = most.interface.as_deref().map_or(String::new(), |name| format!(" at {name}"));
     let frames = unit::many(most.frames, "frame");
     let function = most.location.as_deref().map_or(String::new(), |name| format!(" in {name}"));

@@ -128,10 +128,10 @@ pub fn send(refused: &str) -> String {
 
 /// The names that a drop may have which the kernel tells with this reason, at this function; those that it means first
 /// come first. A reason without a meaning of its own is known by the function, of which the longest known part
-/// decides.
+/// decides. One that has a meaning, and no name here, has no name.
 pub fn of_kernel(reason: &str, function: Option<&str>) -> Vec<&'static DropName> {
     let found = standing_for(|known| is_reason(known, reason));
-    if !found.is_empty() {
+    if !found.is_empty() || !says_nothing(reason) {
         return found;
     }
     let function = function.unwrap_or_default();
@@ -140,6 +140,22 @@ pub fn of_kernel(reason: &str, function: Option<&str>) -> Vec<&'static DropName>
         .filter(|part| part.starts_with(|c: char| c.is_lowercase() || c == '_') && function.contains(**part));
     let Some(longest) = parts.max_by_key(|part| part.len()) else { return vec![] };
     standing_for(|known| known == *longest)
+}
+
+/// The name of a drop that the kernel tells so, where nothing else is known of it: none where several fit.
+pub fn one_of_kernel(reason: &str, function: Option<&str>) -> Option<&'static DropName> {
+    let names = of_kernel(reason, function);
+    let mut meant = names.iter().filter(|row| row.means(reason));
+    match (meant.next(), meant.next()) {
+        (Some(one), None) => Some(one),
+        (None, _) if names.len() == 1 => names.first().copied(),
+        _ => None,
+    }
+}
+
+/// Whether a reason tells nothing of why: none was given, a list was emptied, or it is one of another subsystem, which has a number only.
+fn says_nothing(reason: &str) -> bool {
+    matches!(reason, "" | "NOT_SPECIFIED" | "QUEUE_PURGE") || reason.starts_with("reason ")
 }
 
 /// Whether an entry, which may end in `*`, is about that reason.
@@ -286,7 +302,7 @@ drops! {
     }
     /// An address that must not be there.
     ADDRESS_ERROR "address_error" at "`ip forward`, `ip in`" {
-        kernel: &["IP_INADDRERRORS", "IP_INVALID_SOURCE", "IP_INVALID_DEST", "IP_LOCAL_SOURCE"],
+        kernel: &["IP_INADDRERRORS", "IP_INVALID_SOURCE", "IP_INVALID_DEST", "IP_LOCAL_SOURCE", "IP_LOCALNET"],
         may_be: &["ip_error", "ip_rcv", "ip6_rcv"],
     }
     /// Shorter than its headers say.
@@ -623,5 +639,17 @@ mod tests {
         assert_eq!(unspecified("veth_xmit"), [MTU_EXCEEDED, LINK_DOWN, TX_DROPPED]);
         assert_eq!(unspecified("nf_hook_slow"), [FILTER, SEND_EPERM]);
         assert_eq!((unspecified("schedule"), names("NOT_SPECIFIED", None)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_drop_has_a_name_where_one_alone_fits() {
+        let name = |reason, function| one_of_kernel(reason, Some(function)).map(|row| row.name);
+        assert_eq!(name("QDISC_DROP", "tbf_enqueue"), Some("qdisc_full"));
+        assert_eq!(name("NETFILTER_DROP", "nft_do_chain"), Some("filter"));
+        assert_eq!(name("NOT_SPECIFIED", "arp_process"), None, "or the link was down");
+        assert_eq!(name("NOT_SPECIFIED", "br_handle_frame_finish"), None);
+        assert!(of_kernel("NOT_SPECIFIED", Some("br_handle_frame_finish")).len() > 3);
+        // A reason that says why is not known by its function.
+        assert!(of_kernel("UNICAST_IN_L2_MULTICAST", Some("ip_rcv_finish_core")).is_empty());
     }
 }

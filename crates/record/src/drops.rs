@@ -12,7 +12,7 @@ pub struct DeadFrameLine {
     pub at_ns: u64,
     /// The kernel's reason.
     pub reason: String,
-    /// The name of such a drop, from the table of names; none when the reason has none.
+    /// The name of such a drop, from the table of names; none when the reason has none, or several fit.
     pub name: Option<String>,
     /// The function that dropped; none where the kernel hides its functions.
     pub place: Option<String>,
@@ -47,8 +47,11 @@ pub struct DeadFrameLine {
 pub struct DropRow {
     /// The kernel's reason.
     pub reason: String,
-    /// The name of such a drop, from the table of names; none when the reason has none.
+    /// The name of such a drop, from the table of names; none when the reason has none, or several fit.
     pub name: Option<String>,
+    /// The names that fit, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub may_be: Vec<String>,
     /// The function or the event that dropped; none where the kernel hides its functions.
     pub place: Option<String>,
     /// The interface; none when the buffer had none.

@@ -528,6 +528,7 @@ pub fn dead_frames() -> record::drops::DropsReport {
     let row = DropRow {
         reason: "NETFILTER_DROP".into(),
         name: Some("filter".into()),
+        may_be: vec![],
         place: Some("nft_do_chain".into()),
         interface: Some("eth0".into()),
         node: "r".into(),

@@ -42,12 +42,18 @@ fn sums(rows: &[DropRow]) -> String {
     table(5, &heads, rows.iter().map(row).collect()).text().trim_end().to_owned()
 }
 
+/// The names that fit a sum which has none.
+fn fitting(row: &DropRow) -> String {
+    format!("{} at {} is one of {}.", row.reason, unknown(&row.place), row.may_be.join(", "))
+}
+
 /// All that is known at the end.
 pub fn report(report: &DropsReport) -> String {
     let mut lines = vec![head(report)];
     if !report.rows.is_empty() {
         lines.push(sums(&report.rows));
     }
+    lines.extend(report.rows.iter().filter(|row| !row.may_be.is_empty()).map(fitting));
     lines.extend(
         report.meanings.iter().map(|one| format!("{}: {} Advice: {}.", one.name, one.meaning, one.advice)),
     );

@@ -133,6 +133,9 @@ fn comment(frame: &DeadFrame, row: &DropRow) -> String {
         let meaning = drop::find(name).map(|row| row.meaning()).unwrap_or_default();
         text += &format!("; {name}: {meaning}");
     }
+    if !row.may_be.is_empty() {
+        text += &format!("; one of {}", row.may_be.join(", "));
+    }
     if frame.segments > 1 {
         text += &format!(" A super-frame of {} frames.", frame.segments);
     }

@@ -75,9 +75,11 @@ pub(super) fn difference(now: &Sums, before: &Sums) -> Sums {
 
 fn row(watch: &DropWatch, names: &mut Names, key: &DeadKey) -> DropRow {
     let (reason, place) = (watch.reason(key), watch.place(key));
-    let name = drop::of_kernel(&reason, place.as_deref()).first().map(|row| row.name.to_owned());
+    let name = drop::one_of_kernel(&reason, place.as_deref()).map(|row| row.name.to_owned());
+    let fitting = drop::of_kernel(&reason, place.as_deref()).into_iter().map(|row| row.name.to_owned());
+    let may_be = if name.is_none() { fitting.collect() } else { vec![] };
     let (node, interface) = (names.node(key.namespace), names.interface(key.namespace, key.interface));
-    DropRow { reason, name, place, interface, node, frames: 0, buffers: 0 }
+    DropRow { reason, name, may_be, place, interface, node, frames: 0, buffers: 0 }
 }
 
 /// What the names among the rows mean, each once.
@@ -160,6 +162,7 @@ mod tests {
     #[test]
     fn every_meaning_is_told_once() {
         let row = |name: Option<&str>| DropRow {
+            may_be: vec![],
             reason: "X".into(),
             name: name.map(str::to_owned),
             place: None,

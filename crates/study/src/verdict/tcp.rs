@@ -186,8 +186,8 @@ fn worst_drop(test: &TestRecord) -> Option<Lost> {
 }
 
 fn name_of(drop: &WitnessDrop) -> String {
-    let names = drop::of_kernel(&drop.reason, drop.location.as_deref());
-    names.first().map_or(drop.reason.to_lowercase(), |row| row.name.to_owned())
+    let name = drop::one_of_kernel(&drop.reason, drop.location.as_deref());
+    name.map_or(drop.reason.to_lowercase(), |row| row.name.to_owned())
 }
 
 /// What the receiver threw away because it had it.
