@@ -7,7 +7,8 @@ use crate::{alone, beside};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use std::process::Command;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Counters of both directions where frames come into a node, by protocol and port.
@@ -269,4 +270,88 @@ fn what_cannot_be_followed_is_refused_with_a_reason() {
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(3) && words.contains("run as root"), "{words}");
     }
+}
+
+/// Reads datagrams at a port until none comes for a second, and says how many; and sends some, of some bytes, to an address.
+const DATAGRAMS: &str = r#"
+import socket, sys, time
+port, sends = int(sys.argv[1]), [one.split("/") for one in sys.argv[2:]]
+inside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+inside.bind(("", port)); inside.settimeout(1.5)
+print("bound", flush=True)
+sys.stdin.readline()
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for address, count, size in sends:
+    for _ in range(int(count)):
+        out.sendto(b"x" * int(size), (address, port)); time.sleep(0.002)
+got = 0
+try:
+    while True: inside.recv(65535); got += 1
+except socket.timeout: pass
+print(got)
+"#;
+
+/// Such a program in a node, bound; it begins when it is told to.
+fn datagrams(lab: &TestLab, node: &str, sends: &str) -> Child {
+    let mut tool = command("ip");
+    tool.args(["netns", "exec", &lab.netns(node), "/usr/bin/python3", "-c", DATAGRAMS, "5000"]);
+    tool.args(sends.split_whitespace()).stdin(Stdio::piped());
+    let mut child = start(tool);
+    let mut bound = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut bound).unwrap();
+    child
+}
+
+/// What each of these programs got, while the flow to their port is followed everywhere: of `a`, `r` and `b`.
+fn got(lab: &TestLab, flow: &str, sends: [&str; 3]) -> (Vec<u64>, i32, Value) {
+    let mut got = vec![];
+    let (code, documents) = followed(lab, flow, &["--quiet", "--max-loss", "0"], || {
+        let programs: Vec<Child> =
+            ["a", "r", "b"].iter().zip(sends).map(|(node, sends)| datagrams(lab, node, sends)).collect();
+        let told = programs.into_iter().map(|mut child| {
+            child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+            child
+        });
+        let told: Vec<Child> = told.collect();
+        let read =
+            |child| String::from_utf8_lossy(&finish(child, Duration::from_secs(60)).stdout).trim().parse();
+        got = told.into_iter().map(|child| read(child).unwrap()).collect();
+    });
+    (got, code, documents.into_iter().next_back().unwrap())
+}
+
+#[test]
+fn datagrams_that_nobody_answers_are_what_their_readers_got() {
+    let _turn = beside();
+    let Some(lab) = world("followmany", &["nft"]) else { return };
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        return skip("following datagrams", "/usr/bin/python3 is not there");
+    }
+    let sums = |report: &Value| {
+        let forward = leg(report, "forward");
+        ["sent", "received", "unexplained"].map(|key| forward[key].as_i64().unwrap())
+    };
+    // To itself, over the loopback interface.
+    let (read, code, report) = got(&lab, "udp > 127.0.0.1:5000", ["127.0.0.1/30/100", "", ""]);
+    assert_eq!((read, code, sums(&report)), (vec![30, 0, 0], 0, [30, 30, 0]), "{report:#}");
+    // To two nodes, one of them on the way to the other, and from the one in the middle.
+    let sends = ["10.0.2.2/30/100 10.0.1.1/40/100", "10.0.2.2/20/100", ""];
+    let (read, code, report) = got(&lab, "udp > :5000", sends);
+    assert_eq!((read, code), (vec![0, 40, 50], 0), "{report:#}");
+    let [sent, received, unexplained] = sums(&report);
+    // The router got 40 and sent 20: what is known is that 20 more came to it than went on.
+    assert_eq!((received - sent, unexplained), (0, 0), "{report:#}");
+    assert!((70..=90).contains(&sent), "{report:#}");
+    // A datagram without its last fragment.
+    lab.must("r", "nft 'table ip t { chain c { type filter hook prerouting priority -450; ip frag-off & 0x1fff == 0x172 counter drop; }; }'");
+    let (read, code, report) = got(&lab, "udp 10.0.1.2 > 10.0.2.2:5000", ["10.0.2.2/30/4000", "", ""]);
+    assert_eq!((read, code, sums(&report)), (vec![0, 0, 0], 1, [30, 0, 30]), "{report:#}");
+    lab.must("r", "nft flush ruleset");
+    // To a neighbour that there is not.
+    let (_, code, report) = got(&lab, "udp 10.0.1.2 > 10.0.2.99:5000", ["10.0.2.99/30/100", "", ""]);
+    let hidden = report["witness"]["lost"].as_i64().unwrap();
+    let [sent, received, unexplained] = sums(&report);
+    assert_eq!((code, sent, received), (1, 30, 0), "{report:#}");
+    assert!((0..=hidden).contains(&unexplained), "{report:#}");
+    assert!(report.to_string().contains("neighbour_unresolved"), "{report:#}");
 }

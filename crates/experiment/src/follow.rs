@@ -12,7 +12,7 @@
 use linux::namespace::{NamespaceChanges, NamespaceWatch};
 use linux::netlink::Netlink;
 use linux::observe::flow_watch::REST;
-use linux::observe::{Flow, FlowCounters, FlowEnds, FlowProtocol, Observer, Witness, WitnessCount};
+use linux::observe::{Flow, FlowCounters, FlowEnds, Observer, Witness, WitnessCount};
 use linux::sys::netns;
 use record::follow::{FollowChange, FollowLeg, FollowReport};
 use record::{FlowObservation, Problem, Result, Snapshot};
@@ -25,6 +25,8 @@ use study::ledger::follow::{FollowInput, follow, witness};
 
 /// How long to wait at the end for frames that still move, or are still in a queue.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long when frames may wait for the address of a neighbour: three requests, a second apart (`mcast_solicit`, `retrans_time_ms`).
+const PATIENCE_FOR_NEIGHBOURS: Duration = Duration::from_secs(4);
 
 /// The two directions, in their order.
 const LEGS: [&str; 2] = ["forward", "back"];
@@ -170,18 +172,26 @@ impl Following {
         after: &Snapshot,
         witness: &WitnessInput,
     ) -> Option<FollowLeg> {
+        let [source, destination] = self.has_addresses();
         follow(&FollowInput {
             flow,
             leg: LEGS[index],
             home: self.homes[1 - index].as_deref(),
+            addressed: if index == 0 { [source, destination] } else { [destination, source] },
             family: self.flow.ends.and_then(FlowEnds::version).unwrap_or(4),
-            is_tcp: self.flow.protocol == FlowProtocol::Tcp,
+            protocol: self.flow.protocol.name(),
             before: &self.before,
             after,
             witness,
             rests: self.moving.is_none(),
             doubt: self.doubt[index] + self.moving.map_or(0, |moving| moving[index]),
         })
+    }
+
+    /// Whether the words have the address of the source, and of the destination.
+    fn has_addresses(&self) -> [bool; 2] {
+        let FlowEnds { source, destination } = self.flow.ends.unwrap_or_default();
+        [source, destination].map(|end| end.address.is_some())
     }
 
     /// What the witness saw of both legs.
@@ -202,8 +212,9 @@ impl Following {
     pub fn report(mut self, ended: &str, max_loss: Option<MostLoss>) -> Result<FollowReport> {
         self.keep_up()?;
         let seconds = self.seconds();
-        let read = self.settled(Instant::now() + PATIENCE)?;
-        let missing = missing(&read.counted, &read.after);
+        let mut read = self.settled(Instant::now())?;
+        read.legs.iter_mut().for_each(|leg| leg.notes.extend(self.nobodys_address(leg)));
+        let missing = missing(&read.counted, &self.before, &read.after);
         let why = followed(&read.legs, max_loss);
         Ok(FollowReport {
             schema: "pathlab/follow/1".into(),
@@ -222,13 +233,29 @@ impl Following {
         })
     }
 
-    /// The first reading at which no frame moves and none is missing without a name, or the one at the deadline.
-    fn settled(&mut self, deadline: Instant) -> Result<Reading> {
+    /// Where frames go to an address that no node has, they ended, or wait, where they were last seen.
+    fn nobodys_address(&self, leg: &FollowLeg) -> Option<String> {
+        let index = usize::from(leg.leg == LEGS[0]);
+        let ends = self.flow.ends?;
+        let address = [ends.source, ends.destination][index].address?;
+        let is_for_many =
+            address.is_multicast() || address == IpAddr::from([255; 4]) || address.is_loopback();
+        let inside = leg.to.as_ref().filter(|to| to.beyond.is_none() && leg.received > 0)?;
+        (self.homes[index].is_none() && !is_for_many).then(|| {
+            format!(
+                "no namespace alone has the address {address}: what {} received was translated there, or waits there, or was for all",
+                inside.node
+            )
+        })
+    }
+
+    /// The first reading at which no frame moves and none is missing without a name, or the one after the longest patience.
+    fn settled(&mut self, begun: Instant) -> Result<Reading> {
         let mut before = self.counted()?;
         loop {
             std::thread::sleep(REST);
             let now = self.counted()?;
-            let is_late = Instant::now() >= deadline;
+            let is_late = begun.elapsed() >= PATIENCE;
             if is_late && now.interfaces != before.interfaces {
                 return self.read_moving();
             }
@@ -236,8 +263,9 @@ impl Following {
                 self.moving = None;
                 let seen = self.witness_inputs()?;
                 let read = self.read(now.clone(), seen)?;
+                let may_wait = begun.elapsed() < PATIENCE_FOR_NEIGHBOURS && is_asking(&read.after);
                 // What nobody explains may still wait in a queue.
-                if is_late || read.legs.iter().all(|leg| leg.unexplained == 0) {
+                if !may_wait && (is_late || read.legs.iter().all(|leg| leg.unexplained == 0)) {
                     return Ok(read);
                 }
             }
@@ -269,13 +297,23 @@ fn begun_witness(nodes: &[Node], flow: &Flow) -> Result<BegunWitness> {
     })
 }
 
-/// Interfaces without counters; also those that came meanwhile.
-fn missing(counted: &FlowObservation, after: &Snapshot) -> Vec<String> {
+/// Whether a node asks for the address of a neighbour, which frames may wait for.
+fn is_asking(nodes: &Snapshot) -> bool {
+    let mut neighbours = nodes.nodes.values().flat_map(|node| &node.neighbours);
+    neighbours.any(|neighbour| neighbour.state == "incomplete")
+}
+
+/// Interfaces without counters; also those that came meanwhile, and are not others by a new name.
+fn missing(counted: &FlowObservation, before: &Snapshot, after: &Snapshot) -> Vec<String> {
+    let was_there = |node: &str, index: u32| {
+        before.nodes.get(node).is_some_and(|found| found.links.iter().any(|link| link.index == index))
+    };
     let is_known = |node: &str, interface: &str| {
         counted.interfaces.iter().any(|one| one.node == node && one.interface == interface)
     };
     let came = after.nodes.iter().flat_map(|(node, found)| {
-        let new = found.links.iter().filter(|link| !is_known(node, &link.name));
+        let new =
+            found.links.iter().filter(|link| !is_known(node, &link.name) && !was_there(node, link.index));
         new.map(move |link| format!("{node}:{} (it came while the flow was followed)", link.name))
     });
     counted.missing.iter().cloned().chain(came).collect()

@@ -50,6 +50,8 @@ pub struct Section {
     pub entered: u64,
     /// Frames that were counted out of it; at the receiver those that went on.
     pub left: u64,
+    /// Later fragments that were counted into it, and out of it; their datagrams are among the frames.
+    pub fragments: [u64; 2],
     /// It is a link.
     pub is_link: bool,
     /// No frame that was here went on to the receiver.
@@ -137,6 +139,12 @@ impl<'a> Leg<'a> {
 
     fn leaves(&self, section: &Identity) -> bool {
         self.passages.iter().any(|passage| passage.from == *section)
+    }
+
+    /// Frames that came to a node.
+    pub(crate) fn came_to(&self, node: &str) -> u64 {
+        let here = self.passages.iter().filter(|passage| passage.to.stack() == Some(node));
+        sum_of(here.map(|passage| passage.count.frames))
     }
 
     /// Whether frames came to that section.
@@ -308,6 +316,11 @@ fn inside(at: &FlowInterface) -> Identity {
 /// Kinds of interfaces that lead to another one, and not to what is below them: wires, devices, programs.
 const LEADS_OUT: [&str; 3] = ["veth", "", "tun"];
 
+/// Whether what comes out of an interface comes from the stack that it goes back to: a tunnel that is no port of a bridge.
+pub(crate) fn is_tunnel(at: &FlowInterface) -> bool {
+    outside(at, Hook::Ingress) == inside(at)
+}
+
 /// Whether nobody knows where an interface leads.
 pub(crate) fn is_open(at: &FlowInterface) -> bool {
     at.other.is_none() && LEADS_OUT.contains(&at.kind.as_str())
@@ -401,7 +414,10 @@ fn step(passages: &[Passage], section: &Identity, nodes: Nodes<'_>) -> Section {
         }
     };
     let is_link = matches!(section, Identity::Link(..) | Identity::Outside(..));
-    Section { hop, next, entered: sum(&into), left: sum(&out), is_link, is_off_the_way: false, uncounted: 0 }
+    let later = |some: &[&Passage]| sum_of(some.iter().map(|passage| passage.count.later_fragments));
+    let fragments = [later(&into), later(&out)];
+    let (entered, left) = (sum(&into), sum(&out));
+    Section { hop, next, entered, left, fragments, is_link, is_off_the_way: false, uncounted: 0 }
 }
 
 /// Where a link ends: where frames came out, or else where its first end says.

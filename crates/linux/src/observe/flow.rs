@@ -20,6 +20,16 @@ pub enum FlowProtocol {
 }
 
 impl FlowProtocol {
+    /// What it is called in the words of a flow.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlowProtocol::Udp => "udp",
+            FlowProtocol::Tcp => "tcp",
+            FlowProtocol::Icmp => "icmp",
+            FlowProtocol::Icmp6 => "icmp6",
+        }
+    }
+
     /// The protocol's number in an IP header of that version, if it exists there.
     pub(super) fn number(self, version: u8) -> Option<u8> {
         match (self, version) {
@@ -202,14 +212,8 @@ impl fmt::Display for FlowEnd {
 
 impl fmt::Display for Flow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let protocol = match self.protocol {
-            FlowProtocol::Udp => "udp",
-            FlowProtocol::Tcp => "tcp",
-            FlowProtocol::Icmp => "icmp",
-            FlowProtocol::Icmp6 => "icmp6",
-        };
         let FlowEnds { source, destination } = self.ends.unwrap_or_default();
-        write!(f, "{protocol} {source} > {destination}")
+        write!(f, "{} {source} > {destination}", self.protocol.name())
     }
 }
 

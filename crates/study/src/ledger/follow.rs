@@ -7,19 +7,23 @@
 //! **Why not by the applications.** They are not ours: nobody says how many messages there were. What entered the first link
 //! and what came out of the last one is known to the frame.
 //!
+//! **Several senders and receivers.** Words that leave an end open (`udp > :53`) may fit flows of several pairs of nodes, and their frames are
+//! summed. What came to a node on the way and did not go on ended there, if its programs got as many; what went on beyond what came it sent.
+//!
 //! **Price.** Counters that others move, too, name nothing here without the witness; they are told as candidates.
 
 use super::book::Readings;
 use super::chain::{Chain, Draft};
 use super::pool::Pool;
+use super::window::Window;
 use super::{LedgerInput, Ports, STATIONS, WitnessInput};
 use crate::way::{self, Identity, Leg, Section};
 use record::delta::sum;
-use record::drop::{self, Fate};
-use record::flow::{FlowObservation, FlowPlace};
+use record::drop;
+use record::flow::{FlowInterface, FlowObservation, FlowPlace, Hook};
 use record::follow::{FollowCandidate, FollowEnd, FollowLeg, FollowLink};
 use record::ledger::WitnessDrop;
-use record::unit::many;
+use record::unit::{count, many};
 use record::{
     Drop, DropSource, EndReport, NamedCount, Path, Snapshot, Station, StationKind, TestSpec, TrafficKind,
     Witness, WitnessStatus,
@@ -34,10 +38,12 @@ pub struct FollowInput<'a> {
     pub leg: &'a str,
     /// The node that has the address which frames of this leg go to.
     pub home: Option<&'a str>,
+    /// Whether the words say from which address and to which frames of this leg go.
+    pub addressed: [bool; 2],
+    /// The protocol that carries the flow.
+    pub protocol: &'a str,
     /// IP version of the addresses.
     pub family: u8,
-    /// It is TCP, whose receiver throws away what it has already.
-    pub is_tcp: bool,
     /// Counters of the nodes before.
     pub before: &'a Snapshot,
     /// Counters of the nodes now.
@@ -52,13 +58,14 @@ pub struct FollowInput<'a> {
 
 /// Where every frame of a leg went; none when there was none.
 pub fn follow(input: &FollowInput) -> Option<FollowLeg> {
-    let (witness, own) = without_own(input);
-    let input = &FollowInput { witness: &witness, ..input.clone() };
     let leg = Leg::of(input.flow, input.leg);
+    let (witness, own) = without_own(input, &leg);
+    let input = &FollowInput { witness: &witness, ..input.clone() };
     let origin = leg.origin()?;
-    let receiver = receiver(input, &leg);
+    // What came back and ended nowhere else ended where it began: the loopback interface, a translated address of one's own.
+    let receiver = receiver(input, &leg).or_else(|| leg.reaches(&origin).then(|| origin.clone()));
     let found = leg.sections(&origin, receiver.as_ref());
-    let way = Way { input, origin, receiver, found };
+    let way = Way { input, origin, receiver, found, sums: Sums::default() };
     let (mut settled, mut notes) = way.settle(&witness);
     let counts = matches!(witness, WitnessInput::Counted { .. });
     let is_unnamed = settled.iter().any(|station| station.residual > 0);
@@ -72,12 +79,16 @@ pub fn follow(input: &FollowInput) -> Option<FollowLeg> {
         settled.iter_mut().for_each(forget_names);
     }
     notes.extend(own.iter().map(own_sentence));
+    settled.iter_mut().for_each(one_filter);
+    let way = Way { sums: way.open_ends(&mut settled, &mut notes), ..way };
+    notes.extend(way.circle());
+    notes.extend(way.not_accepted());
     Some(way.told(settled, candidates, notes))
 }
 
 /// Splits off what the receiver threw away of what had arrived: TCP what it has already and what comes for a connection that
-/// is over, and the kernel its own copy of an echo that a raw socket has read.
-fn without_own(input: &FollowInput) -> (WitnessInput, Vec<WitnessDrop>) {
+/// is over, and the kernel its own copy of an echo that a raw socket has read. A node where nobody took anything refused it.
+fn without_own(input: &FollowInput, leg: &Leg) -> (WitnessInput, Vec<WitnessDrop>) {
     let WitnessInput::Counted { details, lost } = input.witness else {
         return (input.witness.clone(), vec![]);
     };
@@ -86,7 +97,8 @@ fn without_own(input: &FollowInput) -> (WitnessInput, Vec<WitnessDrop>) {
         let by_tcp =
             seen.reason.starts_with("TCP_") || seen.reason == "QUEUE_PURGE" || location.starts_with("tcp_");
         let has_name = !drop::of_kernel(&seen.reason, seen.location.as_deref()).is_empty();
-        (input.is_tcp && by_tcp && !has_name) || seen.is_at("ping_rcv")
+        let is_after_end = seen.reason == "NO_SOCKET" && seen.frames < leg.came_to(&seen.node);
+        (input.protocol == "tcp" && by_tcp && (!has_name || is_after_end)) || seen.is_at("ping_rcv")
     };
     let (own, details) = details.iter().cloned().partition(is_own);
     (WitnessInput::Counted { details, lost: *lost }, own)
@@ -140,6 +152,14 @@ struct Way<'a> {
     origin: Identity,
     receiver: Option<Identity>,
     found: Vec<(Identity, Section)>,
+    sums: Sums,
+}
+
+/// Frames beyond those of the first sender and the last receiver.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    sent: u64,
+    received: u64,
 }
 
 impl Way<'_> {
@@ -156,8 +176,8 @@ impl Way<'_> {
             from: end(Some(&self.origin)),
             to: end(self.receiver.as_ref()),
             family: self.input.family,
-            // Frames are counted, not computed of bytes; and none is too long by this.
-            size: 1,
+            // Frames are counted, not computed of bytes; whether they are too long for a link is told by their mean length.
+            size: payload(self.input.flow, self.input.family),
             gso: per_buffer(self.input.flow),
             ..TestSpec::default()
         };
@@ -183,7 +203,12 @@ impl Way<'_> {
         }
         for (identity, section) in &self.found {
             if *identity != self.origin && Some(identity) != self.receiver.as_ref() {
+                let known = chain.stations.len();
                 chain.cross(&mut book, section, STATIONS);
+                if let Some(draft) = chain.stations[known..].last_mut() {
+                    draft.station.left = draft.station.left.saturating_sub(self.broken(identity, section));
+                    draft.settle();
+                }
             }
         }
         let mut drafts = chain.stations;
@@ -215,8 +240,106 @@ impl Way<'_> {
         let entered = self.came(section);
         let drops = named(pool.rest(node, entered));
         let dropped = sum(drops.iter().map(|drop| drop.count));
-        let left = entered.saturating_sub(dropped);
-        Some(Station { drops, ..self.station(node, StationKind::IpIn, "node in", entered, left) })
+        let packed = entered.saturating_sub(self.unpacked(node, section).unwrap_or(entered));
+        let left = entered.saturating_sub(dropped).saturating_sub(packed);
+        let residual =
+            i64::try_from(entered.saturating_sub(dropped).saturating_sub(left)).unwrap_or(i64::MAX);
+        Some(Station { drops, residual, ..self.station(node, StationKind::IpIn, "node in", entered, left) })
+    }
+
+    /// What came out of the tunnels of the receiver's node, where all that it got had gone into tunnels of the sender's. The frames around them
+    /// are no frames of the flow: what dies of them before has no other trace.
+    fn unpacked(&self, node: &str, section: &Section) -> Option<u64> {
+        let of_tunnels = |node: &str, hook: Hook| {
+            let here = self.input.flow.interfaces.iter().filter(|at| at.node == node && way::is_tunnel(at));
+            let counts = here.flat_map(|at| &at.counts);
+            sum(counts.filter(|one| one.hook == hook && one.leg == self.input.leg).map(|one| one.frames))
+        };
+        let (origin, begun) = (self.origin.stack()?, self.section(Some(&self.origin))?);
+        let packed = of_tunnels(origin, Hook::Egress);
+        let is_all = packed > 0 && packed >= begun.left && self.receiver.as_ref() != Some(&self.origin);
+        let elsewhere = |at: &&FlowInterface| at.node != node && at.node != origin && way::is_tunnel(at);
+        let is_elsewhere =
+            self.input.flow.interfaces.iter().filter(elsewhere).any(|at| !at.counts.is_empty());
+        (is_all && !is_elsewhere).then(|| of_tunnels(node, Hook::Ingress).min(self.came(section)))
+    }
+
+    /// What the first sender sent came back to it, by way of others.
+    fn circle(&self) -> Option<String> {
+        let origin = self.origin.stack().filter(|_| self.receiver.as_ref() == Some(&self.origin))?;
+        let others =
+            self.found.iter().any(|(identity, _)| identity.stack().is_some_and(|node| node != origin));
+        (others && self.input.addressed != [true; 2]).then(|| {
+            format!(
+                "{origin} sent such frames and got some: either they came back, or others send them, too, and the sums are no one's; name                  both ends to have each way by itself"
+            )
+        })
+    }
+
+    /// Connections that a full queue did not take: no drop, for the kernel.
+    fn not_accepted(&self) -> Option<String> {
+        let node = self.receiver.as_ref().and_then(Identity::stack)?;
+        let is_there = self.input.protocol == "tcp" && self.input.leg == "forward";
+        let drops = self.moved(node, &["TcpExt.ListenDrops"]);
+        (is_there && drops > 0).then(|| {
+            format!(
+                "{node} did not take {} to connect, of any flow: a queue of connections was full (TcpExt.ListenDrops), which the kernel tells                  as no drop",
+                many(drops, "request")
+            )
+        })
+    }
+
+    /// Later fragments that went into a section and did not come out of it: as many of its datagrams, at the most, are no longer whole. A node that
+    /// put datagrams together lost none.
+    fn broken(&self, identity: &Identity, section: &Section) -> u64 {
+        let [entered, left] = section.fragments;
+        let is_end = *identity == self.origin || Some(identity) == self.receiver.as_ref();
+        let put_together = |node: &str| self.moved(node, &["Ip.ReasmOKs", "Ip6.Ip6ReasmOKs"]) > 0;
+        if is_end || (left == 0 && identity.stack().is_some_and(put_together)) {
+            return 0;
+        }
+        entered.saturating_sub(left).min(section.left)
+    }
+
+    /// What these counters of a node moved by.
+    fn moved(&self, node: &str, names: &[&str]) -> u64 {
+        let window = Window { before: self.input.before, after: self.input.after };
+        sum(names.iter().filter_map(|name| window.protocol(node, name)))
+    }
+
+    /// Where words leave an end open, others may have the other one: what ended at a node on the way, and what it sent itself, if its programs got and
+    /// gave as many.
+    fn open_ends(&self, stations: &mut [Station], notes: &mut Vec<String>) -> Sums {
+        let mut sums = Sums::default();
+        let row = COUNTERS.iter().find(|row| row.0 == self.input.protocol);
+        let [taken, given]: [&[&str]; 2] = row.map_or([&[]; 2], |row| row.1);
+        let [has_source, has_destination] = self.input.addressed;
+        let on_the_way =
+            stations.iter_mut().filter(|one| one.kind == StationKind::IpForward && self.input.rests);
+        for station in on_the_way {
+            let open = u64::try_from(station.residual).unwrap_or(0);
+            if open > 0 && !has_destination && self.moved(&station.node, taken) >= open {
+                station.left = station.left.saturating_add(open);
+                station.residual = 0;
+                sums.received += open;
+                notes.push(format!(
+                    "{} of the frames received ended at {}, on the way",
+                    count(open),
+                    station.node
+                ));
+            }
+            if station.made > 0 && !has_source && self.moved(&station.node, given) >= station.made {
+                let made = std::mem::take(&mut station.made);
+                station.entered = station.entered.saturating_add(made);
+                sums.sent += made;
+                notes.push(format!(
+                    "{} of the frames sent were sent by {}, on the way",
+                    count(made),
+                    station.node
+                ));
+            }
+        }
+        sums
     }
 
     fn station(&self, node: &str, kind: StationKind, name: &str, entered: u64, left: u64) -> Station {
@@ -250,7 +373,8 @@ impl Way<'_> {
     /// The same for what came to the receiver.
     fn came(&self, section: &Section) -> u64 {
         let went_on = if self.receiver.as_ref() == Some(&self.origin) { 0 } else { section.left };
-        section.entered.saturating_sub(went_on)
+        let broken = self.found.iter().map(|(identity, section)| self.broken(identity, section));
+        section.entered.saturating_sub(went_on).saturating_sub(sum(broken))
     }
 
     fn told(
@@ -267,9 +391,13 @@ impl Way<'_> {
         };
         let sent = by_stations(StationKind::IpOut, |station| station.entered);
         let received = by_stations(StationKind::IpIn, |station| station.left);
-        let sent = sent.unwrap_or_else(|| outside(Some(&self.origin), &|section| self.sent(section)));
-        let received =
+        let mut sent = sent.unwrap_or_else(|| outside(Some(&self.origin), &|section| self.sent(section)));
+        let mut received =
             received.unwrap_or_else(|| outside(self.receiver.as_ref(), &|section| self.came(section)));
+        sent = sent.saturating_add(self.sums.sent);
+        received = received.saturating_add(self.sums.received);
+        notes
+            .extend(self.found.iter().filter_map(|(identity, section)| self.broken_words(identity, section)));
         notes.extend(self.found.iter().filter_map(|(identity, section)| self.passed_by(identity, section)));
         notes.extend(way::late_words(self.input.flow, self.input.leg));
         FollowLeg {
@@ -306,6 +434,22 @@ impl Way<'_> {
         })
     }
 
+    /// Datagrams lost parts on a section.
+    fn broken_words(&self, identity: &Identity, section: &Section) -> Option<String> {
+        let broken = self.broken(identity, section);
+        let missing = section.fragments[0].saturating_sub(section.fragments[1]);
+        (broken > 0).then(|| {
+            let at =
+                section.hop.egress.as_deref().map(|interface| format!(":{interface}")).unwrap_or_default();
+            format!(
+                "{} did not come through {}{at}: up to {} are no longer whole and count as lost there",
+                many(missing, "later fragment"),
+                section.hop.node,
+                many(broken, "datagram")
+            )
+        })
+    }
+
     fn link(&self, identity: &Identity, section: &Section) -> Option<FollowLink> {
         let from = section.hop.egress.as_ref();
         let from =
@@ -324,6 +468,22 @@ impl Way<'_> {
             is_off_the_way: section.is_off_the_way,
         })
     }
+}
+
+/// The counters that say how many messages the programs of a node got, and gave, by protocol; IPv4 and IPv6.
+const COUNTERS: [(&str, [&[&str]; 2]); 4] = [
+    ("udp", [&["Udp.InDatagrams", "Ip6.Udp6InDatagrams"], &["Udp.OutDatagrams", "Ip6.Udp6OutDatagrams"]]),
+    ("tcp", [&["Tcp.InSegs"], &["Tcp.OutSegs"]]),
+    ("icmp", [&["Icmp.InMsgs"], &["Icmp.OutMsgs"]]),
+    ("icmp6", [&["Ip6.Icmp6InMsgs"], &["Ip6.Icmp6OutMsgs"]]),
+];
+
+/// The bytes of a message of UDP whose frames have the mean length of those of the flow, where it was longest.
+fn payload(flow: &FlowObservation, family: u8) -> u32 {
+    let counts = flow.interfaces.iter().flat_map(|interface| &interface.counts);
+    let longest = counts.map(|count| count.bytes / count.frames.max(1)).max().unwrap_or(0);
+    let headers = if family == 6 { 14 + 40 + 8 } else { 14 + 20 + 8 };
+    u32::try_from(longest.saturating_sub(headers)).unwrap_or(u32::MAX).clamp(1, 65_000)
 }
 
 /// How many frames a buffer has at the most, on the average of a place: filters and queues may count buffers.
@@ -352,17 +512,37 @@ fn name_rest(draft: &mut Draft, pool: &mut Pool) {
     draft.settle();
 }
 
+/// Where one filter counted there, what the witness saw filters drop is its: it counts buffers, and super-frames are several frames each.
+fn one_filter(station: &mut Station) {
+    let is_hook = |drop: &Drop| {
+        drop::find(&drop.name).is_some_and(|row| row.name == drop::FILTER) && drop.name != drop::FILTER
+    };
+    let hooks: Vec<usize> =
+        (0..station.drops.len()).filter(|index| is_hook(&station.drops[*index])).collect();
+    let seen =
+        station.drops.iter().position(|drop| drop.name == drop::FILTER && drop.source == DropSource::Witness);
+    if let ([hook], Some(seen)) = (&hooks[..], seen) {
+        station.drops[*hook].count += station.drops[seen].count;
+        station.drops.remove(seen);
+    }
+}
+
 /// Drops as the kernel told them; its reason where that has no name here.
 fn named(seen: Vec<(&WitnessDrop, u64)>) -> Vec<Drop> {
     let name = |(seen, count): (&WitnessDrop, u64)| {
         let location = seen.location.as_deref();
-        let known = drop::of_kernel(&seen.reason, location);
-        let known = known.iter().find(|name| name.fate == Fate::Dropped);
+        let known = drop::one_of_kernel(&seen.reason, location);
+        let fitting: Vec<&str> = drop::of_kernel(&seen.reason, location).iter().map(|row| row.name).collect();
+        let or = if known.is_some() || fitting.is_empty() {
+            String::new()
+        } else {
+            format!(", one of {}", fitting.join(", "))
+        };
         Drop {
             name: known.map_or_else(|| seen.reason.to_lowercase(), |name| name.name.to_owned()),
             count,
             source: DropSource::Witness,
-            evidence: format!("{} at {}", seen.reason, location.unwrap_or("an unknown function")),
+            evidence: format!("{} at {}{or}", seen.reason, location.unwrap_or("an unknown function")),
         }
     };
     seen.into_iter().map(name).collect()

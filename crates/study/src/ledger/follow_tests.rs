@@ -6,7 +6,7 @@ use super::follow::{FollowInput, follow, witness};
 use crate::criteria::followed;
 use proptest::prelude::*;
 use record::Snapshot;
-use record::flow::{FlowObservation, FlowPlace};
+use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook};
 use record::follow::{FollowEnd, FollowLeg};
 use record::ledger::{WitnessDrop, WitnessStatus};
 use std::collections::BTreeMap;
@@ -22,7 +22,8 @@ fn close_flow(flow: &FlowObservation, home: Option<&str>, witness: &WitnessInput
         leg: "forward",
         home,
         family: 4,
-        is_tcp: true,
+        addressed: [true; 2],
+        protocol: "tcp",
         before: &nothing,
         after: &nothing,
         witness,
@@ -152,4 +153,128 @@ fn what_nobody_sees_of_the_way_is_one_section() {
     assert_eq!((leg.from, leg.to), (beyond("eth1"), beyond("eth0")));
     assert_eq!((leg.sent, leg.received, leg.stations.len()), (100, 70, 1));
     assert_eq!((leg.stations[0].station.as_str(), leg.stations[0].residual), ("ip forward", 30));
+}
+
+/// An interface: its node, its name, its other end, and the frames that it counted, in and out.
+type Counted<'a> = (&'a str, &'a str, (&'a str, &'a str), [u64; 2]);
+
+/// A leg between interfaces.
+fn flow_of(interfaces: &[Counted]) -> FlowObservation {
+    let one = |(node, interface, other, counts): &Counted| {
+        let at = |hook, frames, first_ns| FlowCount {
+            hook,
+            leg: "forward".into(),
+            frames,
+            buffers: frames,
+            bytes: frames * 142,
+            later_fragments: 0,
+            first_ns,
+        };
+        let (into, out) = (at(Hook::Ingress, counts[0], 2), at(Hook::Egress, counts[1], 1));
+        FlowInterface {
+            node: (*node).into(),
+            interface: (*interface).into(),
+            kind: "veth".into(),
+            other: Some(FlowPlace { node: other.0.into(), interface: other.1.into() }),
+            counts: [into, out].into_iter().filter(|count| count.frames > 0).collect(),
+            ..FlowInterface::default()
+        }
+    };
+    FlowObservation { interfaces: interfaces.iter().map(one).collect(), ..FlowObservation::default() }
+}
+
+/// The leg of words without addresses, beside counters of the nodes.
+fn open_leg(flow: &FlowObservation, moved: &[(&str, &str, u64)], witness: &WitnessInput) -> FollowLeg {
+    let snapshot = |is_after: bool| {
+        let mut snapshot = Snapshot::default();
+        for (node, name, count) in moved {
+            let counters = &mut snapshot.nodes.entry((*node).into()).or_default().protocols;
+            counters.insert((*name).into(), if is_after { *count } else { 0 });
+        }
+        snapshot
+    };
+    let (before, after) = (snapshot(false), snapshot(true));
+    let input = FollowInput {
+        flow,
+        leg: "forward",
+        home: None,
+        addressed: [false; 2],
+        family: 4,
+        protocol: "udp",
+        before: &before,
+        after: &after,
+        witness,
+        rests: true,
+        doubt: 0,
+    };
+    follow(&input).unwrap()
+}
+
+#[test]
+fn what_comes_back_over_the_loopback_interface_has_arrived() {
+    let flow = flow_of(&[("a", "lo", ("a", "lo"), [30, 30])]);
+    let none = WitnessInput::Counted { details: vec![], lost: 0 };
+    let leg = open_leg(&flow, &[], &none);
+    assert_eq!(
+        (leg.sent, leg.received, leg.unexplained, &leg.to),
+        (30, 30, 0, &at("a")),
+        "{:#?}",
+        leg.stations
+    );
+    let filtered = WitnessInput::Counted { details: vec![seen("a", "NETFILTER_DROP", 10)], lost: 0 };
+    let leg = open_leg(&flow, &[], &filtered);
+    assert_eq!((leg.sent, leg.received, leg.unexplained), (30, 20, 0), "{:#?}", leg.stations);
+}
+
+/// a → r → b, of which some end at r and some begin there.
+fn over_a_router(into: u64, out: u64) -> FlowObservation {
+    flow_of(&[
+        ("a", "eth0", ("r", "eth0"), [0, into]),
+        ("r", "eth0", ("a", "eth0"), [into, 0]),
+        ("r", "eth1", ("b", "eth0"), [0, out]),
+        ("b", "eth0", ("r", "eth1"), [out, 0]),
+    ])
+}
+
+#[test]
+fn what_a_router_got_itself_is_no_loss_and_what_it_sent_was_not_made() {
+    let none = WitnessInput::Counted { details: vec![], lost: 0 };
+    let leg = open_leg(&over_a_router(70, 30), &[("r", "Udp.InDatagrams", 40)], &none);
+    assert_eq!((leg.sent, leg.received, leg.unexplained), (70, 70, 0), "{:#?}", leg.stations);
+    assert!(
+        leg.notes.iter().any(|note| note.contains("40 of the frames received ended at r")),
+        "{:?}",
+        leg.notes
+    );
+    // Its programs got too few: they are missing.
+    let leg = open_leg(&over_a_router(70, 30), &[("r", "Udp.InDatagrams", 39)], &none);
+    assert_eq!((leg.sent, leg.received, leg.unexplained), (70, 30, 40), "{:#?}", leg.stations);
+    let leg = open_leg(&over_a_router(30, 70), &[("r", "Udp.OutDatagrams", 40)], &none);
+    assert_eq!((leg.sent, leg.received, leg.unexplained), (70, 70, 0), "{:#?}", leg.stations);
+    assert!(leg.stations.iter().all(|station| station.made == 0), "{:#?}", leg.stations);
+}
+
+#[test]
+fn a_datagram_that_lost_a_later_fragment_has_not_arrived() {
+    let mut flow = over_a_router(30, 30);
+    for one in &mut flow.interfaces {
+        let later = if one.node == "b" || (one.node == "r" && one.interface == "eth1") { 30 } else { 60 };
+        one.counts.iter_mut().for_each(|count| count.later_fragments = later);
+    }
+    let none = WitnessInput::Counted { details: vec![], lost: 0 };
+    let leg = open_leg(&flow, &[], &none);
+    assert_eq!((leg.sent, leg.received, leg.unexplained), (30, 0, 30), "{:#?}", leg.stations);
+    let guilty = leg.stations.iter().find(|station| station.residual != 0).unwrap();
+    assert_eq!((guilty.node.as_str(), guilty.station.as_str()), ("r", "ip forward"));
+}
+
+#[test]
+fn what_reaches_a_tcp_behind_its_end_is_no_loss_and_a_refused_connection_is_one() {
+    let world = hundred(4, 0);
+    let after_end = WitnessInput::Counted { details: vec![seen("b", "NO_SOCKET", 7)], lost: 0 };
+    let leg = close(&world, Some("b"), &after_end).unwrap();
+    assert_eq!((leg.sent, leg.received, leg.notes.len()), (100, 100, 1), "{:?}", leg.notes);
+    let refused = WitnessInput::Counted { details: vec![seen("b", "NO_SOCKET", 100)], lost: 0 };
+    let leg = close(&world, Some("b"), &refused).unwrap();
+    assert_eq!((leg.sent, leg.received), (100, 0), "{:?}", leg.notes);
 }
