@@ -82,6 +82,7 @@ pub fn follow(input: &FollowInput) -> Option<FollowLeg> {
     settled.iter_mut().for_each(one_filter);
     let way = Way { sums: way.open_ends(&mut settled, &mut notes), ..way };
     notes.extend(way.circle());
+    notes.extend(way.translated(&settled));
     notes.extend(way.not_accepted());
     Some(way.told(settled, candidates, notes))
 }
@@ -271,7 +272,21 @@ impl Way<'_> {
             self.found.iter().any(|(identity, _)| identity.stack().is_some_and(|node| node != origin));
         (others && self.input.addressed != [true; 2]).then(|| {
             format!(
-                "{origin} sent such frames and got some: either they came back, or others send them, too, and the sums are no one's; name                  both ends to have each way by itself"
+                "{origin} sent such frames and got some: either they came back, or others send them, too, and the sums are no one's; name \
+                 both ends to have each way by itself"
+            )
+        })
+    }
+
+    /// Frames with addresses that are known are seen no further than where one of them is translated.
+    fn translated(&self, stations: &[Station]) -> Option<String> {
+        let is_lost = |station: &&Station| station.kind == StationKind::IpForward && station.residual > 0;
+        let station =
+            stations.iter().find(is_lost).filter(|_| self.receiver.is_none() && self.input.rests)?;
+        (self.input.addressed != [false; 2]).then(|| {
+            format!(
+                "if {} translates an address of theirs, they are others behind it: leave out what changes",
+                station.node
             )
         })
     }
@@ -283,7 +298,8 @@ impl Way<'_> {
         let drops = self.moved(node, &["TcpExt.ListenDrops"]);
         (is_there && drops > 0).then(|| {
             format!(
-                "{node} did not take {} to connect, of any flow: a queue of connections was full (TcpExt.ListenDrops), which the kernel tells                  as no drop",
+                "{node} did not take {} to connect, of any flow: a queue of connections was full (TcpExt.ListenDrops), which the kernel tells \
+                 as no drop",
                 many(drops, "request")
             )
         })
