@@ -135,8 +135,22 @@ fn receiver(input: &FollowInput, leg: &Leg) -> Option<Identity> {
         }
     }
     let alive = |(sink, came): &(Identity, u64)| came.saturating_sub(died(input.witness, sink));
-    let best = sinks.into_iter().rev().max_by_key(alive);
-    best.filter(|sink| alive(sink) > 0).map(|(sink, _)| sink)
+    let best = sinks.iter().rev().max_by_key(|sink| alive(sink)).filter(|sink| alive(sink) > 0);
+    let at_socket = || sinks.iter().find(|(sink, _)| died_at_a_socket(input.witness, sink));
+    best.or_else(at_socket).map(|(sink, _)| sink.clone())
+}
+
+/// Whether frames died there where only those do that are for this node.
+fn died_at_a_socket(witness: &WitnessInput, section: &Identity) -> bool {
+    let (WitnessInput::Counted { details, .. }, Some(node)) = (witness, section.stack()) else {
+        return false;
+    };
+    let is_of_socket = |seen: &WitnessDrop| {
+        let name = drop::one_of_kernel(&seen.reason, seen.location.as_deref());
+        seen.node == node
+            && name.is_some_and(|row| row.place.contains("`udp in`") || row.place.contains("`socket`"))
+    };
+    details.iter().any(is_of_socket)
 }
 
 fn died(witness: &WitnessInput, section: &Identity) -> u64 {

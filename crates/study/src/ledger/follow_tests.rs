@@ -278,3 +278,12 @@ fn what_reaches_a_tcp_behind_its_end_is_no_loss_and_a_refused_connection_is_one(
     let leg = close(&world, Some("b"), &refused).unwrap();
     assert_eq!((leg.sent, leg.received), (100, 0), "{:?}", leg.notes);
 }
+
+#[test]
+fn a_node_whose_sockets_refused_everything_is_the_receiver() {
+    let refused = WitnessInput::Counted { details: vec![seen("b", "NO_SOCKET", 30)], lost: 0 };
+    let leg = open_leg(&over_a_router(30, 30), &[], &refused);
+    assert_eq!((leg.sent, leg.received, &leg.to), (30, 0, &at("b")), "{:#?}", leg.stations);
+    let guilty = leg.stations.iter().find(|station| !station.drops.is_empty()).unwrap();
+    assert_eq!((guilty.node.as_str(), guilty.station.as_str()), ("b", "node in"));
+}
