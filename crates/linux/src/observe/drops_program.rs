@@ -5,8 +5,9 @@
 //! set at every drop point), compares protocol and ports, and adds to a per-CPU count by reason and place.
 //!
 //! **Which namespace.** That of `skb->dev`; where a socket has taken the buffer, `dev` shares its memory with other
-//! data (`dev_scratch`), so an unreadable or foreign `dev` falls back to the receiving socket (the event's fourth
-//! argument since Linux 6.11) and then to `skb->sk`; the interface is then the one of arrival (`skb_iif`).
+//! data (`dev_scratch`), so a `dev` that leads to no namespace falls back to the receiving socket (the event's fourth
+//! argument since Linux 6.11) and then to `skb->sk`; the interface is then the one of arrival (`skb_iif`). A namespace
+//! that was found and does not count ends the search: the sender's socket goes along into the namespaces of others.
 //!
 //! **Price.** One block read of the description and four to six small reads for each drop in the lab, three for each
 //! drop elsewhere; nothing at all for frames that are not dropped.
@@ -290,7 +291,8 @@ impl Builder<'_> {
         self.read(BLOCK, self.layout.span(), self.layout.first(), self.out);
     }
 
-    /// Follows `R3` + offset to a namespace and jumps to `ours` with its number in `R8`, or falls through.
+    /// Follows `R3` + offset to a namespace and jumps to `ours` with its number in `R8`, or to `out` when it does not count;
+    /// falls through where there is none.
     pub(super) fn namespace_of(&mut self, offset: u32, scope: Scope<'_>, ours: Label) {
         let other = self.a.label();
         self.a.jump_if(R3, When::Equal, 0, other);
@@ -298,17 +300,17 @@ impl Builder<'_> {
         self.a.load(B8, R3, R10, SCRATCH);
         self.read(SCRATCH, 4, self.layout.at("net", "ns.inum"), other);
         self.a.load(B4, R8, R10, SCRATCH);
-        match scope {
+        let found = match scope {
             Scope::These(namespaces) => {
                 for &namespace in namespaces {
                     self.a.jump_if_u32(R8, When::Equal, namespace, ours);
                 }
+                self.out
             }
-            Scope::Any => {
-                self.a.jump_if_u32(R8, When::Below, NAMESPACE_NUMBERS.start, other);
-                self.a.jump_if_u32(R8, When::Below, NAMESPACE_NUMBERS.end, ours);
-            }
-        }
+            Scope::Any => ours,
+        };
+        self.a.jump_if_u32(R8, When::Below, NAMESPACE_NUMBERS.start, other);
+        self.a.jump_if_u32(R8, When::Below, NAMESPACE_NUMBERS.end, found);
         self.a.place(other);
     }
 

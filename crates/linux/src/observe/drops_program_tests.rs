@@ -13,7 +13,11 @@ const DEVICE: u64 = 0x2_0000;
 const FOREIGN_DEVICE: u64 = 0x2_1000;
 const NET: u64 = 0x3_0000;
 const FOREIGN_NET: u64 = 0x3_1000;
+/// What a socket left where the device was, and leads to a number that is no namespace's.
+const STALE_DEVICE: u64 = 0x2_2000;
+const STALE_NET: u64 = 0x3_2000;
 const SOCK: u64 = 0x4_0000;
+const FOREIGN_SOCK: u64 = 0x4_1000;
 const HEAD: u64 = 0x5_0000;
 const CONTEXT: u64 = 0x7_0000;
 const VALUES: u64 = 0x8_0000;
@@ -129,9 +133,12 @@ fn machine(buffer: &Buffer, room: usize) -> (Memory, Kernel) {
     );
     piece(DEVICE, 64, &[(8, &NET.to_le_bytes()), (40, &5u32.to_le_bytes())]);
     piece(FOREIGN_DEVICE, 64, &[(8, &FOREIGN_NET.to_le_bytes()), (40, &6u32.to_le_bytes())]);
+    piece(STALE_DEVICE, 64, &[(8, &STALE_NET.to_le_bytes()), (40, &7u32.to_le_bytes())]);
     piece(NET, 16, &[(4, &4_026_532_001u32.to_le_bytes())]);
     piece(FOREIGN_NET, 16, &[(4, &4_026_531_840u32.to_le_bytes())]);
+    piece(STALE_NET, 16, &[(4, &77_000u32.to_le_bytes())]);
     piece(SOCK, 64, &[(48, &NET.to_le_bytes())]);
+    piece(FOREIGN_SOCK, 64, &[(48, &FOREIGN_NET.to_le_bytes())]);
     piece(HEAD, HEAD_BYTES + 16, &[(0, &buffer.head), (HEAD_BYTES + 6, &buffer.segments.to_le_bytes())]);
     piece(
         CONTEXT,
@@ -157,7 +164,10 @@ enum Verdict {
 
 /// What the program should say, in plain words.
 fn expected(buffer: &Buffer, flow: &Flow) -> Verdict {
-    if buffer.device != DEVICE && buffer.receiving != SOCK && buffer.sk != SOCK {
+    // The first that leads to a namespace says whose it is, and the last is the socket that sent it or took it.
+    let places = [buffer.device, buffer.receiving, buffer.sk];
+    let known = places.into_iter().find(|place| [DEVICE, FOREIGN_DEVICE, SOCK, FOREIGN_SOCK].contains(place));
+    if !matches!(known, Some(DEVICE | SOCK)) {
         return Verdict::Other;
     }
     if ![0, 0x0800, 0x86dd].contains(&buffer.protocol) {
@@ -292,8 +302,8 @@ fn ip_header() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn buffer() -> impl Strategy<Value = Buffer> {
-    let device = prop_oneof![4 => Just(DEVICE), 1 => Just(FOREIGN_DEVICE), 1 => Just(0u64), 1 => Just(0x0000_0500_0000_0300)];
-    let sock = prop_oneof![Just(0u64), Just(SOCK), Just(0xdead_0000)];
+    let device = prop_oneof![4 => Just(DEVICE), 1 => Just(FOREIGN_DEVICE), 1 => Just(STALE_DEVICE), 1 => Just(0u64), 1 => Just(0x0000_0500_0000_0300)];
+    let sock = prop_oneof![3 => Just(0u64), 3 => Just(SOCK), 1 => Just(FOREIGN_SOCK), 2 => Just(0xdead_0000)];
     let protocol = prop_oneof![3 => Just(0x0800u16), 3 => Just(0x86dd), 1 => Just(0), 1 => Just(0x0806)];
     let mac = prop_oneof![Just(0xffffu16), Just(0), Just(16), Just(40)];
     let network = prop_oneof![Just(0u16), Just(14), Just(30), Just(54), 0u16..300];
@@ -358,12 +368,34 @@ proptest! {
     }
 }
 
+/// The sender's socket goes along with a frame until the next host has taken it: what that one drops is not the sender's.
 #[test]
-fn a_full_map_counts_what_is_lost() {
+fn a_drop_where_nobody_observes_is_not_one_of_the_sender() {
+    let of = |device, receiving, sk| Buffer { device, receiving, sk, ..of_the_flow() };
+    let cases = [
+        (of(DEVICE, 0, SOCK), 1),
+        (of(FOREIGN_DEVICE, 0, SOCK), 0),
+        (of(FOREIGN_DEVICE, SOCK, SOCK), 0),
+        (of(0, FOREIGN_SOCK, SOCK), 0),
+        (of(STALE_DEVICE, SOCK, 0), 1),
+        (of(STALE_DEVICE, 0, SOCK), 1),
+        (of(0x0000_0500_0000_0300, 0, SOCK), 1),
+    ];
+    let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![5201], stream: None, ends: None };
+    for (buffer, wanted) in cases {
+        let code = assemble(&layout(), Scope::These(&[4_026_532_001]), &flow, MAPS).expect("assembled");
+        let (mut memory, mut kernel) = machine(&buffer, 1);
+        run(&code, &mut memory, &mut kernel);
+        let places = [buffer.device, buffer.receiving, buffer.sk];
+        assert_eq!((kernel.counts.len(), kernel.lost), (wanted, 0), "{places:x?}");
+    }
+}
+
+fn of_the_flow() -> Buffer {
     let ip = [&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17][..], &[0; 10], &[0x14, 0x51, 0, 0, 0, 0, 0, 0]].concat();
     let mut head = ip;
     head.resize(HEAD_BYTES, 0);
-    let buffer = Buffer {
+    Buffer {
         device: DEVICE,
         receiving: 0,
         sk: 0,
@@ -373,7 +405,12 @@ fn a_full_map_counts_what_is_lost() {
         tail: 200,
         segments: 0,
         head,
-    };
+    }
+}
+
+#[test]
+fn a_full_map_counts_what_is_lost() {
+    let buffer = of_the_flow();
     let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![5201], stream: None, ends: None };
     let code = assemble(&layout(), Scope::These(&[4_026_532_001]), &flow, MAPS).expect("assembled");
     let (mut memory, mut kernel) = machine(&buffer, 0);
