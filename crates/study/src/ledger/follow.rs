@@ -16,6 +16,7 @@ use super::book::Readings;
 use super::chain::{Chain, Draft};
 use super::pool::Pool;
 use super::window::Window;
+use super::witness::is_copy_of_raw_socket;
 use super::{LedgerInput, Ports, STATIONS, WitnessInput};
 use crate::way::{self, Identity, Leg, Section};
 use record::delta::sum;
@@ -99,7 +100,8 @@ fn without_own(input: &FollowInput, leg: &Leg) -> (WitnessInput, Vec<WitnessDrop
             seen.reason.starts_with("TCP_") || seen.reason == "QUEUE_PURGE" || location.starts_with("tcp_");
         let has_name = !drop::of_kernel(&seen.reason, seen.location.as_deref()).is_empty();
         let is_after_end = seen.reason == "NO_SOCKET" && seen.frames < leg.came_to(&seen.node);
-        (input.protocol == "tcp" && by_tcp && (!has_name || is_after_end)) || seen.is_at("ping_rcv")
+        let is_tcps = input.protocol == "tcp" && by_tcp && (!has_name || is_after_end);
+        is_tcps || seen.is_at("ping_rcv") || is_copy_of_raw_socket(seen)
     };
     let (own, details) = details.iter().cloned().partition(is_own);
     (WitnessInput::Counted { details, lost: *lost }, own)

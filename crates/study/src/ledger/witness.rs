@@ -40,6 +40,12 @@ pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: Option<&str>, 
     before.saturating_sub(all(details))
 }
 
+/// What the filter of a raw socket refused: each of them, a stranger's `ping` for one, is offered a copy of every packet of its protocol.
+pub fn is_copy_of_raw_socket(seen: &WitnessDrop) -> bool {
+    let is_raw = |at: &str| ["raw_rcv", "rawv6_rcv"].iter().any(|function| at.starts_with(function));
+    seen.reason == "SOCKET_FILTER" && seen.location.as_deref().is_some_and(is_raw)
+}
+
 fn nodes(draft: &Draft) -> [Option<&str>; 2] {
     [Some(draft.station.node.as_str()), draft.peer.as_deref()]
 }
@@ -186,4 +192,27 @@ fn not_named(drafts: &[Draft], unclaimed: &Unclaimed, noise: &dyn Fn(&str, u64) 
             .then(|| format!("the witness saw {left} more of {reason} at node {node} than the stations name"))
     };
     more.into_iter().filter_map(unnamed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seen with a stranger's `ping` beside a test: the filter of its raw socket refused 100 echoes of 100, none of which was lost.
+    #[test]
+    fn what_the_filter_of_a_raw_socket_refuses_is_a_copy() {
+        let seen = |reason: &str, location: &str| WitnessDrop {
+            reason: reason.into(),
+            node: "a".into(),
+            interface: Some("eth0".into()),
+            location: Some(location.into()),
+            frames: 100,
+            skbs: 100,
+        };
+        assert!(is_copy_of_raw_socket(&seen("SOCKET_FILTER", "raw_rcv")));
+        assert!(is_copy_of_raw_socket(&seen("SOCKET_FILTER", "rawv6_rcv")));
+        // It may have been the test's own socket that was full, and UDP gives no copies.
+        assert!(!is_copy_of_raw_socket(&seen("SOCKET_RCVBUFF", "raw_rcv")));
+        assert!(!is_copy_of_raw_socket(&seen("SOCKET_FILTER", "udp_queue_rcv_one_skb")));
+    }
 }
