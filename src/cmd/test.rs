@@ -81,7 +81,8 @@ pub struct TestArgs {
     /// TCP congestion control by name.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Count the test in this network namespace of this host, too: a name of 'ip netns', a path, pid:N. Several times for several.
+    /// Count the test in this network namespace of this host, too: a name of 'ip netns', a path, pid:N; none that the other host observes. Several times for
+    /// several.
     #[arg(long = "in", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
     /// Say what the doctor finds at both ends while the test's frames flow (docs/doctor.md); the other host wants 'pathlab serve --observe'.
@@ -199,6 +200,7 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
     });
     drop(sender);
     let outcome = outcome?;
+    observer.observes_apart().map_err(|problem| problem.at("--in"))?;
     let summary = Summary::of(&spec, &outcome);
     let ends = observer.facts();
     let observed = observer.conclude(&outcome, control.ip());

@@ -169,6 +169,30 @@ impl<'a> HostsObserver<'a> {
         ends
     }
 
+    /// Makes sure that of the nodes beside this process's own none is observed by the other host, too: what happens there would be counted
+    /// twice.
+    ///
+    /// # Errors
+    /// Input: one is.
+    pub fn observes_apart(&self) -> Result<()> {
+        match self.seen_twice().filter(|at| *at > 0) {
+            Some(at) => Err(Problem::input(format!("{} observes {} itself", self.spec.to, self.name(at)))),
+            None => Ok(()),
+        }
+    }
+
+    /// Which node of this host the other one observes, too.
+    fn seen_twice(&self) -> Option<usize> {
+        let (near, far) = self.near.as_ref().zip(self.far.as_ref())?;
+        let is_one_boot = !near.host.boot_id.is_empty() && near.host.boot_id == far.host.boot_id;
+        let theirs = |own: &u64| *own == far.namespace || far.namespaces.contains(own);
+        near.namespaces.iter().position(theirs).filter(|_| is_one_boot)
+    }
+
+    fn name(&self, at: usize) -> &str {
+        self.host.nodes.get(at).map_or("", |(name, _)| name)
+    }
+
     /// When: the middle of the test.
     fn window(&self) -> FactsWindow {
         let length_ms = load::length_ms(self.spec);
@@ -180,6 +204,7 @@ impl<'a> HostsObserver<'a> {
     /// # Errors
     /// The sentence why.
     pub fn conclude(self, outcome: &Outcome, address: IpAddr) -> std::result::Result<TestRecord, String> {
+        let twice = self.seen_twice().map(|at| format!("both hosts observe {}", self.name(at)));
         let far_why = self.far_why.map(|why| format!("{}: {why}", self.spec.to));
         let (near, far) = match (self.why.or(far_why), self.near, self.far) {
             (Some(why), ..) => return Err(why),
@@ -190,6 +215,9 @@ impl<'a> HostsObserver<'a> {
         let is_one_host = outcome.clock == ClockRelation::Shared;
         if is_one_host && near.namespace == far.namespace {
             return Err("both ends are in one network namespace".into());
+        }
+        if let Some(why) = twice {
+            return Err(why);
         }
         let hosts = vec![near.host.clone(), far.host.clone()];
         let mut seen = study::hosts::joined(near, far, [&spec.from, &spec.to], is_one_host);

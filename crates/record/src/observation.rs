@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct HostObservation {
     /// The inode of its own network namespace: on one host two of them tell whether two ends are in the same one.
     pub namespace: u64,
+    /// Those of all namespaces that it observes, its own among them; empty from an older pathlab.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<u64>,
     /// The machine, and the interfaces of its own namespace; empty from an older pathlab.
     #[serde(default)]
     pub host: HostFacts,

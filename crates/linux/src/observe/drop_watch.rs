@@ -22,7 +22,7 @@ use super::frames_program::{
     FrameMaps, KIND_XDP, LOSSES, LOST_RING, XDP_EVENTS, XdpEvent, assemble, assemble_xdp, record_room,
 };
 use super::symbols;
-use super::witness::{MOST, counted_before, layout, refused, rejection, unavailable};
+use super::witness::{MOST, is_no_loss, layout, refused, rejection, unavailable};
 use crate::netlink::u64_at;
 use crate::sys::bpf;
 use crate::sys::bpf_ring::EventRing;
@@ -210,7 +210,7 @@ impl DropWatch {
 
     /// True for a part of a buffer that was counted itself.
     pub fn is_part(&self, key: &DeadKey) -> bool {
-        !Self::is_xdp(key) && counted_before(&self.reason(key), self.place(key).as_deref())
+        !Self::is_xdp(key) && is_no_loss(&self.reason(key), self.place(key).as_deref())
     }
 }
 

@@ -232,7 +232,7 @@ impl Witness {
         let entries = self.counts.entries().map_err(|error| broken(&error))?;
         let here = entries.iter().filter_map(|(key, value)| self.decode(key, value, &names));
         for (kind, drop) in self.left.iter().cloned().chain(here) {
-            if counted_before(&drop.reason, drop.location.as_deref()) {
+            if is_no_loss(&drop.reason, drop.location.as_deref()) {
                 continue;
             }
             let sums = match kind {
@@ -336,10 +336,11 @@ impl Apart {
 }
 
 /// Buffers that are freed as parts of one that was counted, or whose parts were counted: the list behind a merged
-/// buffer, and a super-frame that tbf cut up and lost whole (Linux 6.18; `tbf_segment` where it is not inlined).
-pub(super) fn counted_before(reason: &str, function: Option<&str>) -> bool {
+/// buffer, and a super-frame that tbf cut up and lost whole (Linux 6.18; `tbf_segment` where it is not inlined). And those that
+/// never were on a path: what a program is tried on.
+pub(super) fn is_no_loss(reason: &str, function: Option<&str>) -> bool {
     match function {
-        Some("skb_release_data") => true,
+        Some("skb_release_data" | "bpf_prog_test_run_skb") => true,
         Some("tbf_enqueue" | "tbf_segment") => reason == "NOT_SPECIFIED",
         _ => false,
     }
@@ -473,11 +474,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_counted_buffer_are_not_counted_again() {
-        assert!(counted_before("NOT_SPECIFIED", Some("skb_release_data")));
-        assert!(counted_before("NOT_SPECIFIED", Some("tbf_enqueue")));
-        assert!(!counted_before("QDISC_DROP", Some("tbf_enqueue")));
-        assert!(!counted_before("NOT_SPECIFIED", None));
+    fn parts_of_a_counted_buffer_and_what_programs_are_tried_on_are_no_losses() {
+        assert!(is_no_loss("NOT_SPECIFIED", Some("skb_release_data")));
+        assert!(is_no_loss("NOT_SPECIFIED", Some("tbf_enqueue")));
+        assert!(is_no_loss("NOT_SPECIFIED", Some("bpf_prog_test_run_skb")));
+        assert!(!is_no_loss("QDISC_DROP", Some("tbf_enqueue")));
+        assert!(!is_no_loss("NOT_SPECIFIED", None));
     }
 
     #[test]

@@ -30,11 +30,13 @@ impl HostWatch {
             nodes.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
         let watch = FlowWatch::start(&nodes, flow, FlowLinks::default(), None);
         let mut observer = Observer::new(&nodes)?;
-        let namespace = nodes.first().and_then(|(_, own)| netns::inode(*own).ok()).unwrap_or(0);
+        let namespaces: Vec<u64> = nodes.iter().map(|(_, node)| netns::inode(*node).unwrap_or(0)).collect();
+        let namespace = namespaces.first().copied().unwrap_or(0);
         let own = nodes.first().map(|(name, _)| name.clone()).unwrap_or_default();
         let actors = vec![Actor { pid, role: role.into(), node: own }];
         let before = observer.snapshot(&actors)?;
-        let seen = HostObservation { namespace, host: host_facts(), before, ..HostObservation::default() };
+        let host = host_facts();
+        let seen = HostObservation { namespace, namespaces, host, before, ..HostObservation::default() };
         let conditions = ConditionWatch::start(&nodes, &[pid]);
         Ok(HostWatch { observer, actors, watch, conditions, seen })
     }
