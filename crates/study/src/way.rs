@@ -50,14 +50,18 @@ pub struct Section {
     pub entered: u64,
     /// Frames that were counted out of it; at the receiver those that went on.
     pub left: u64,
-    /// Later fragments that were counted into it, and out of it; their datagrams are among the frames.
-    pub fragments: [u64; 2],
     /// It is a link.
     pub is_link: bool,
     /// No frame that was here went on to the receiver.
     pub is_off_the_way: bool,
     /// Frames that may have entered or left without being counted, by an interface that came during the test.
     pub uncounted: u64,
+    /// Fragments behind the first ones that were counted into it, and out of it.
+    pub later: [u64; 2],
+    /// Datagrams that are taken for lost here with no more than a later fragment; they are in `entered` and not in `left`.
+    pub incomplete: u64,
+    /// Datagrams that may have been lost here or elsewhere, because nobody knows which fragments were theirs.
+    pub disputed: u64,
 }
 
 /// The ends of a leg, and the nodes on it whose frames a program hands on.
@@ -415,9 +419,18 @@ fn step(passages: &[Passage], section: &Identity, nodes: Nodes<'_>) -> Section {
     };
     let is_link = matches!(section, Identity::Link(..) | Identity::Outside(..));
     let later = |some: &[&Passage]| sum_of(some.iter().map(|passage| passage.count.later_fragments));
-    let fragments = [later(&into), later(&out)];
-    let (entered, left) = (sum(&into), sum(&out));
-    Section { hop, next, entered, left, fragments, is_link, is_off_the_way: false, uncounted: 0 }
+    Section {
+        hop,
+        next,
+        entered: sum(&into),
+        left: sum(&out),
+        is_link,
+        is_off_the_way: false,
+        uncounted: 0,
+        later: [later(&into), later(&out)],
+        incomplete: 0,
+        disputed: 0,
+    }
 }
 
 /// Where a link ends: where frames came out, or else where its first end says.

@@ -10,6 +10,7 @@ use super::{LedgerInput, by_family};
 use crate::way::{self, Nodes, Section};
 use record::delta::sum;
 use record::snapshot::QdiscSample;
+use record::unit::many;
 use record::{DropSource, FlowObservation, Hop, NodeRole, drop};
 use std::collections::BTreeMap;
 
@@ -81,10 +82,9 @@ impl<'a> Readings<'a> {
     pub fn sections(&self, leg: &str, from: &str, to: &str) -> Option<Vec<Section>> {
         let LedgerInput { spec, path, flow, .. } = *self.input;
         let flow = flow.filter(|flow| flow.absent.is_none() && flow.missing.is_empty())?;
-        // Of a fragmented datagram the first fragment is counted, and any may be lost.
-        let is_whole = !self.unit.is_fragmented() && self.input.arrival.is_none();
+        let is_asked = self.input.arrival.is_none();
         let nodes = Nodes { from, to, programs: &way::programs(path) };
-        let mut sections = is_whole.then(|| way::sections(flow, leg, nodes)).flatten()?;
+        let mut sections = is_asked.then(|| way::sections(flow, leg, nodes)).flatten()?;
         if !way::are_seen(&sections, way::passed_by(spec, path)) {
             return None;
         }
@@ -133,14 +133,23 @@ impl<'a> Readings<'a> {
                  datagrams are computed from bytes, and drops of super-frames are bounded by what is missing"
             ));
         }
-        self.say_what_fragments_are();
         if self.unsettled > 0 {
             let frames = self.unsettled;
             self.note(format!("{frames} frames were still waiting when the counters were read"));
         }
     }
 
-    fn say_what_fragments_are(&mut self) {
+    pub fn say_what_is_incomplete(&mut self, datagrams: u64) {
+        if datagrams > 0 {
+            let datagrams = many(datagrams, "datagram");
+            self.note(format!(
+                "{datagrams} came to the receiver without a later fragment: they are lost where later fragments went missing, and how \
+                 many datagrams these were is the uncertainty; the witness recognises only the first fragments"
+            ));
+        }
+    }
+
+    pub fn say_what_fragments_are(&mut self) {
         if self.unit.is_fragmented() {
             let pieces = self.unit.fragments;
             self.note(format!(

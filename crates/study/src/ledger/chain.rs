@@ -15,7 +15,7 @@ pub struct Draft {
     pub row: &'static Row,
     /// The node at the other end of the link, where a frame may already count as dropped.
     pub peer: Option<String>,
-    /// Its counters count fragments, of which the witness recognises only the first.
+    /// Fragments are counted or were lost here, of which the witness recognises only the first.
     pub fragmented: bool,
     /// The witness cannot see or recognise what dies here.
     pub unseen: bool,
@@ -156,16 +156,16 @@ impl Chain {
     fn settle_counted(&mut self, book: &mut Readings, row: &'static Row, at: &Visit, section: &Section) {
         let mut gap = self.gap(row, at, Left::exactly(section.left.min(MOST), 0));
         // What an interface that came during the test may not have counted.
-        gap.doubt = section.uncounted.min(MOST);
+        gap.doubt = section.uncounted.max(section.disputed).min(MOST);
         // What the witness saw of the flow died here although no less left: as much more was made.
-        let excess = gap.left.saturating_sub(gap.entered).saturating_sub(gap.doubt);
+        let excess = gap.left.saturating_sub(gap.entered).saturating_sub(section.uncounted.min(MOST));
         if excess > 0 {
             gap.made = excess.saturating_add(book.pool.here(row.witness, at, &book.holding(at)));
         }
         let (left, holding) = (gap.left, book.holding(at));
         for claim in row.claims {
             let (open, before) = (gap.open(), gap.drops.clone());
-            let unseen = book.pool.unseen(open, row.witness, at, &holding);
+            let unseen = book.pool.unseen(open, section.incomplete, row.witness, at, &holding);
             claim.make(book, &mut gap, at);
             if !row.shares {
                 gap.left = left; // it was counted, whatever others conclude
@@ -195,6 +195,7 @@ impl Chain {
         self.push(row, at, gap, None);
         let pushed = self.stations.last_mut().expect("it was just pushed");
         (pushed.is_counted, pushed.by_witness) = (true, by_witness);
+        pushed.fragmented = section.incomplete > 0;
     }
 
     fn gap(&self, row: &Row, at: &Visit, left: Left) -> Gap {

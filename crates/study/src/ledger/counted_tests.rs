@@ -402,10 +402,36 @@ fn fragments_of_others_leave_the_flow_counted() {
     for cut in [6, 1000] {
         assert_eq!(world.close_between(50, absent(), [&snapshot(0), &snapshot(cut)]), silent, "{cut}");
     }
-    // Its own: the first fragments are counted, and any may be lost.
+    // Its own, all of each datagram lost at once: the first fragments are counted.
     world.counts.values_mut().for_each(|count| count.later_fragments = count.frames);
     let fragmented = world.close_between(50, absent(), [&snapshot(0), &snapshot(50)]);
-    assert_ne!(fragmented.stations, silent.stations);
+    assert_eq!(fragmented.stations, silent.stations);
+}
+
+/// The MTU falls in mid-run, and from then on datagrams travel in fragments: what is lost of them, and of those that were whole, is
+/// where it was, and was all charged to the sender.
+#[test]
+fn a_few_datagrams_in_fragments_leave_the_flow_counted() {
+    let mut world = World::default();
+    (0..100)
+        .for_each(|i| world.send(Fate { lost: if i < 10 { 4 } else { 99 }, second: false, copied: false }));
+    // Of the last 30 each has a second fragment; four of these were lost on the link between the routers.
+    for ((node, ..), count) in &mut world.counts {
+        let is_behind = ["r2", "b"].contains(&node.as_str());
+        count.later_fragments = if is_behind { 26 } else { 30 };
+    }
+    world.arrived -= 4;
+    let snapshot = |cut: u64| {
+        let protocols = [("Ip.FragCreates", 2 * cut), ("Ip.FragOKs", cut)];
+        let protocols = protocols.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        let node = NodeSnapshot { protocols, ..NodeSnapshot::default() };
+        Snapshot { nodes: [("a".to_owned(), node)].into_iter().collect(), ..Snapshot::default() }
+    };
+    let ledger = world.close_between(100, absent(), [&snapshot(0), &snapshot(30)]);
+    let open = ledger.stations.iter().filter(|station| station.residual != 0);
+    let open: Vec<_> =
+        open.map(|one| (one.node.as_str(), one.station.as_str(), one.residual, one.uncertainty)).collect();
+    assert_eq!(open, [("r1", "ip forward", 10, 0), ("r1", "link eth1", 4, 0)], "{ledger:#?}");
 }
 
 /// A program takes 120 frames and a filter behind it drops some; in its socket frames wait when the test is over, ours or strangers'.

@@ -324,7 +324,7 @@ impl Way<'_> {
     /// Later fragments that went into a section and did not come out of it: as many of its datagrams, at the most, are no longer whole. A node that
     /// put datagrams together lost none.
     fn broken(&self, identity: &Identity, section: &Section) -> u64 {
-        let [entered, left] = section.fragments;
+        let [entered, left] = section.later;
         let is_end = *identity == self.origin || Some(identity) == self.receiver.as_ref();
         let put_together = |node: &str| self.moved(node, &["Ip.ReasmOKs", "Ip6.Ip6ReasmOKs"]) > 0;
         if is_end || (left == 0 && identity.stack().is_some_and(put_together)) {
@@ -469,7 +469,7 @@ impl Way<'_> {
     /// Datagrams lost parts on a section.
     fn broken_words(&self, identity: &Identity, section: &Section) -> Option<String> {
         let broken = self.broken(identity, section);
-        let missing = section.fragments[0].saturating_sub(section.fragments[1]);
+        let missing = section.later[0].saturating_sub(section.later[1]);
         (broken > 0).then(|| {
             let at =
                 section.hop.egress.as_deref().map(|interface| format!(":{interface}")).unwrap_or_default();

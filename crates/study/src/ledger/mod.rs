@@ -24,6 +24,7 @@ mod follow_tests;
 mod forward;
 mod frames;
 mod gap;
+mod pieces;
 mod pool;
 mod program;
 mod sockets;
@@ -243,6 +244,7 @@ fn leg(
     if hops.is_empty() {
         book.note("the path is not known, so a loss is located between the two applications only".into());
     }
+    book.say_what_fragments_are();
     fragments(chain, book, hops);
     for (index, hop) in hops.iter().enumerate() {
         // Ends by hand need not be the two ends of one wire.
@@ -255,19 +257,20 @@ fn leg(
 fn by_sections(
     chain: &mut Chain,
     book: &mut Readings,
-    sections: Vec<Section>,
+    mut sections: Vec<Section>,
     taken: impl Fn(&Readings, u64) -> u64,
 ) {
+    let is_receiver = |section: &Section| !section.is_link && section.hop.role == NodeRole::Receiver;
+    for section in sections.iter_mut().filter(|section| is_receiver(section)) {
+        // What went on from here was not for its socket.
+        section.entered = section.entered.saturating_sub(section.left);
+        section.left = taken(book, section.entered);
+    }
+    book.say_what_is_incomplete(pieces::charge(&mut sections, book.unit.fragments));
     let mut arrived = 0;
-    for mut section in sections {
-        let is_receiver = !section.is_link && section.hop.role == NodeRole::Receiver;
-        if is_receiver {
-            // What went on from here was not for its socket.
-            section.entered = section.entered.saturating_sub(section.left);
-            section.left = taken(book, section.entered);
-        }
-        chain.cross(book, &section, STATIONS);
-        if is_receiver {
+    for section in &sections {
+        chain.cross(book, section, STATIONS);
+        if is_receiver(section) {
             arrived = chain.at;
         }
     }

@@ -67,10 +67,10 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// How many of what is open here may be events that it could not count: no more than it does not see here already. None when it
-    /// did not count at all.
-    pub fn unseen(&self, open: u64, may: &[&str], at: &Visit, holding: &[&str]) -> Option<u64> {
-        Some(self.lost?.min(open.saturating_sub(self.here(may, at, holding))))
+    /// How many of what is open here may be events that it could not count, or so many later fragments, which it does not recognise: no more
+    /// than it does not see here already. None when it did not count at all.
+    pub fn unseen(&self, open: u64, later: u64, may: &[&str], at: &Visit, holding: &[&str]) -> Option<u64> {
+        Some(self.lost?.saturating_add(later).min(open.saturating_sub(self.here(may, at, holding))))
     }
 
     /// Takes back what a claim named beyond what was open before it, and beyond what the witness saw of that name here, or may not

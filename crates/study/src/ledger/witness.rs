@@ -180,7 +180,10 @@ fn not_named(drafts: &[Draft], unclaimed: &Unclaimed, noise: &dyn Fn(&str, u64) 
     // What is left of a datagram that lost a fragment elsewhere dies later, or at the end, and is named where it lost that.
     let orphans = |node: &str| {
         let elsewhere = drafts.iter().filter(|draft| draft.fragmented && draft.station.node != node);
-        sum(elsewhere.flat_map(|draft| &draft.station.drops).map(|drop| drop.count))
+        sum(elsewhere.map(|draft| {
+            let unnamed = if draft.is_counted { draft.station.residual.max(0).unsigned_abs() } else { 0 };
+            sum(draft.station.drops.iter().map(|drop| drop.count)).saturating_add(unnamed)
+        }))
     };
     let unnamed = |((node, reason), (left, seen)): ((&str, &str), (u64, u64))| {
         // What a witness-named drop took under another name is spent already.
