@@ -11,8 +11,8 @@ use linux::observe::next_hop;
 use linux::port::{self, Batch, Direction, PortError, PortOptions, Wait};
 use linux::sys::{clock, udp};
 use record::traffic::{EndReport, Settings};
-use record::{PortKind, Problem, Through};
-use std::net::{SocketAddr, UdpSocket};
+use record::{PortKind, Problem, Result, Through};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags};
@@ -32,7 +32,7 @@ struct Receiver {
 /// Holds a UDP port, and opens the port on the interface that has the address.
 ///
 /// # Errors
-/// Input: a port that does not exist. Host: an address that this host does not have, or no right to open the port.
+/// Input: a port that does not exist, or an address of no interface that frames come in by. Host: an address that this host does not have, or no right to open the port.
 pub fn receiver(setup: &Setup) -> Ready {
     let (spec, address) = (&setup.spec, setup.address);
     let socket = udp::bind(SocketAddr::new(address, 0), None, None).and_then(|socket| {
@@ -45,7 +45,7 @@ pub fn receiver(setup: &Setup) -> Ready {
     })?;
     let mut prepared = prepared(&socket, socket.local_addr(), None, vec![]);
     let flow = Flow { address, port: prepared.ports.first().copied().unwrap_or(0) };
-    let name = only(uri(spec.receiver_port(), &next_hop::interface_with(address)?), flow.port);
+    let name = only(uri(spec.receiver_port(), &interface(address)?), flow.port);
     let opened = port::open(&name, &PortOptions { direction: Direction::Receive, ..PortOptions::default() })?;
     let port = opened
         .receiver
@@ -60,6 +60,16 @@ pub fn receiver(setup: &Setup) -> Ready {
         ..prepared.settings
     };
     Ok((prepared, Box::new(Receiver { setup: setup.clone(), socket, port, flow })))
+}
+
+/// The interface whose address it is. Frames of other hosts for an address on `lo`, a router's own for one, come in by any of the others.
+fn interface(address: IpAddr) -> Result<String> {
+    let interface = next_hop::interface_with(address)?;
+    if interface == "lo" && !address.is_loopback() {
+        let what = format!("{address} is an address of lo, and frames for it come in by another interface");
+        return Err(Problem::input(what).help("name an address of the interface that they come in by"));
+    }
+    Ok(interface)
 }
 
 impl Receiver {
