@@ -74,7 +74,7 @@ pub(super) fn taken(args: &WhereArgs, output: &Output) -> Result<Facts> {
 }
 
 fn nodes(args: &WhereArgs) -> Result<Option<Vec<(String, OwnedFd)>>> {
-    if let Some(word) = &args.namespace {
+    if let Some(word) = args.namespace.as_ref().filter(|word| *word != ".") {
         return namespaces::opened("--in", std::slice::from_ref(word)).map(Some);
     }
     let Some(words) = &args.lab else { return Ok(None) };

@@ -268,7 +268,7 @@ fn what_cannot_be_followed_is_refused_with_a_reason() {
         poor.args(["follow", "tcp > :9", "--in", "."]);
         let output = finish(start(poor), Duration::from_secs(60));
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(3) && words.contains("run as root"), "{words}");
+        assert!(output.status.code() == Some(3) && words.contains("needs root"), "{words}");
     }
 }
 

@@ -10,15 +10,23 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// Runs `work` inside the namespace, on a thread of its own.
+/// Runs `work` inside the namespace, on a thread of its own. Nobody needs rights to stay where he is.
 pub fn within<T: Send>(netns: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let inside = scope.spawn(|| -> io::Result<T> {
-            setns(netns, CloneFlags::CLONE_NEWNET)?;
+            if !is_current(netns)? {
+                setns(netns, CloneFlags::CLONE_NEWNET)?;
+            }
             Ok(work())
         });
         inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// The calling thread is in that namespace; numbers of files are those of one file system.
+fn is_current(netns: BorrowedFd<'_>) -> io::Result<bool> {
+    let number = |file: OwnedFd| File::from(file).metadata().map(|about| (about.dev(), about.ino()));
+    Ok(number(netns.try_clone_to_owned()?)? == number(current()?)?)
 }
 
 /// Moves the calling thread into the namespace, for good.
