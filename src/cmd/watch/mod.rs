@@ -36,7 +36,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
     /// A row for each interface on the way from one node of the lab to another, and where frames are lost.
-    #[arg(long, value_names = ["FROM", "TO"], num_args = 2, requires = "lab")]
+    #[arg(long, value_names = ["FROM", "TO"], num_args = 2, requires = "lab", conflicts_with = "namespaces")]
     path: Vec<String>,
     /// Show what happened in each TIME.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
