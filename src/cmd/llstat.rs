@@ -7,7 +7,7 @@ use super::namespaces;
 use crate::output::{Notices, Output};
 use clap::Args;
 use linux::observe::llstat::Llstat;
-use linux::sys::process;
+use linux::sys::{clock, process};
 use record::llstat::Reading;
 use record::unit::duration;
 use record::{Problem, Result};
@@ -75,6 +75,17 @@ fn open(args: &LlstatArgs) -> Result<Llstat> {
     Llstat::open(node, lab.node(node)?.netns(), interface)
 }
 
+/// What is known of an interface that went: its own counters as they were last read, and what the programs counted until it went.
+fn gone(llstat: &mut Llstat, last: Reading, first: &Reading) -> Result<(Reading, &'static str)> {
+    let begun_ns = first.at_ns;
+    let seconds = |ns: u64| ns.saturating_sub(begun_ns) as f64 / 1e9;
+    let (from, to) = (seconds(last.at_ns), seconds(clock::monotonic_ns()));
+    llstat.facts.missing.push(format!(
+        "what the interface itself counted after second {from:.1}: it went before second {to:.1}; polls and their times are there until it went"
+    ));
+    Ok((Reading { polls: llstat.polls()?, ..last }, "gone"))
+}
+
 /// A line for each interval until the end; the last reading, and why it ended.
 fn tell(
     args: &LlstatArgs,
@@ -94,12 +105,13 @@ fn tell(
             until.filter(|until| now >= *until).map(|_| "duration")
         };
         if let Some(ended) = ended {
-            return Ok(llstat.read()?.map_or((before, "gone"), |last| (last, ended)));
+            let last = llstat.read()?;
+            return last.map_or_else(|| gone(llstat, before, first), |last| Ok((last, ended)));
         }
-        if now >= next && !args.quiet {
-            let Some(reading) = llstat.read()? else { return Ok((before, "gone")) };
+        if now >= next {
+            let Some(reading) = llstat.read()? else { return gone(llstat, before, first) };
             let line = report(&llstat.facts, &before, &reading, first.at_ns, "interval");
-            if !output.line(&line, text::interval)? {
+            if !args.quiet && !output.line(&line, text::interval)? {
                 return Ok((reading, "interrupted"));
             }
             before = reading;

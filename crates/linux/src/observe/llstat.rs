@@ -14,7 +14,9 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use record::llstat::{InterruptCount, InterruptRole, LlstatFacts, Napi, Pairing, QueueLimit, Reading};
+use record::llstat::{
+    InterruptCount, InterruptRole, LlstatFacts, Napi, Pairing, PollCounts, QueueLimit, Reading,
+};
 use record::snapshot::{Counters, LinkSample};
 use record::{Delta, Problem, Result};
 
@@ -149,6 +151,18 @@ impl Llstat {
         Some(PathBuf::from(format!("/proc/self/fd/{root}/class/net/{}/{below}", self.facts.interface)))
     }
 
+    /// What the programs counted, also of an interface that is gone.
+    ///
+    /// # Errors
+    /// A host problem when it cannot be read.
+    pub fn polls(&self) -> Result<Option<PollCounts>> {
+        self.counters
+            .as_ref()
+            .map(PollCounters::read)
+            .transpose()
+            .map_err(|error| Problem::host(format!("what the programs counted cannot be read: {error}")))
+    }
+
     /// Everything cumulative, now; none when the interface is gone.
     ///
     /// # Errors
@@ -156,9 +170,7 @@ impl Llstat {
     pub fn read(&mut self) -> Result<Option<Reading>> {
         let Some(mut before) = self.counters() else { return Ok(None) };
         for attempt in 1.. {
-            let polls = self.counters.as_ref().map(PollCounters::read).transpose().map_err(|error| {
-                Problem::host(format!("what the programs counted cannot be read: {error}"))
-            })?;
+            let polls = self.polls()?;
             let at_ns = clock::monotonic_ns();
             let Some(after) = self.counters() else { return Ok(None) };
             let moved = frames_moved(&before, &after);

@@ -63,7 +63,8 @@ fn share(part: u64, whole: u64) -> String {
 /// Everything at the end.
 pub fn report(report: &LlstatReport) -> String {
     let kind = if report.kind.is_empty() { String::new() } else { format!(" ({})", report.kind) };
-    let mut text = format!("{}:{}{kind}, {:.1} s\n", report.node, report.interface, report.lasted_s);
+    let went = if report.ended == "gone" { ", then the interface went" } else { "" };
+    let mut text = format!("{}:{}{kind}, {:.1} s{went}\n", report.node, report.interface, report.lasted_s);
     text += &throughput(report);
     text += &drops(report);
     if report.cost.is_some() {
