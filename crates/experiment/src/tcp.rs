@@ -71,6 +71,8 @@ pub fn run(mut wish: TcpWish, listener: &mut dyn TcpListener) -> Result<TcpRepor
 /// What was read so far.
 struct Sampling {
     sockets: Vec<(String, TcpSockets)>,
+    /// When each namespace was last read: what it had then is known.
+    read_ns: BTreeMap<String, u64>,
     /// Also those that went.
     nodes: Vec<String>,
     studies: BTreeMap<(String, u64), ConnectionStudy>,
@@ -97,6 +99,7 @@ impl Sampling {
         let begun_ns = clock::monotonic_ns();
         Ok(Sampling {
             sockets,
+            read_ns: BTreeMap::new(),
             nodes: nodes.into_iter().map(|(name, _)| name).collect(),
             studies: BTreeMap::new(),
             epoch_ns: clock::realtime_ns().saturating_sub(begun_ns),
@@ -117,6 +120,7 @@ impl Sampling {
         for (name, file) in changes.came {
             // One that went again at once has no connections.
             if let Ok(sockets) = TcpSockets::open(&name, file.as_fd(), wish.filter.states()) {
+                self.read_ns.remove(&name);
                 self.sockets.push((name.clone(), sockets));
                 self.nodes.retain(|known| *known != name);
                 self.nodes.push(name);
@@ -132,6 +136,9 @@ impl Sampling {
         for (node, sockets) in &mut self.sockets {
             let read = sockets.read().map_err(|error| untold(node, &error))?;
             let at_ns = clock::monotonic_ns();
+            // A connection may come into one of the wanted states with what it counted in others.
+            let before = self.read_ns.insert(node.clone(), at_ns - self.begun_ns);
+            let before = before.filter(|_| wish.filter.has_all_connected());
             for mut reading in read.into_iter().filter(|reading| wish.filter.wants(&reading.connection)) {
                 if let Some(sample) = &mut reading.sample {
                     sample.at_ns = at_ns - self.begun_ns;
@@ -143,7 +150,10 @@ impl Sampling {
                 match self.studies.entry(key) {
                     std::collections::btree_map::Entry::Occupied(mut known) => known.get_mut().add(reading),
                     std::collections::btree_map::Entry::Vacant(new) => {
-                        new.insert(ConnectionStudy::begin(reading));
+                        new.insert(match before {
+                            Some(before_ns) => ConnectionStudy::begin_new(reading, before_ns),
+                            None => ConnectionStudy::begin(reading),
+                        });
                     }
                 }
             }

@@ -286,6 +286,11 @@ impl ConnectionFilter {
         wanted.iter().fold(0, |mask, state| mask | 1 << state)
     }
 
+    /// No connection comes into the states that are asked for from another one.
+    pub fn has_all_connected(&self) -> bool {
+        CONNECTED.iter().all(|state| self.states() & 1 << state != 0)
+    }
+
     /// Whether it wants that connection.
     pub fn wants(&self, connection: &Connection) -> bool {
         self.ends.iter().all(|(which, ends)| {
@@ -378,6 +383,8 @@ mod tests {
             (1 << 1, 1 << 10 | 1 << 6)
         );
         assert_eq!(mask("port 5"), 0b1011_0011_1110);
+        let all = |text: &str| ConnectionFilter::parse(text).unwrap().has_all_connected();
+        assert_eq!((all("port 5"), all("state established")), (true, false));
         assert_eq!((state_name(8), state_name(99)), ("close-wait".into(), "state 99".into()));
     }
 

@@ -52,6 +52,18 @@ impl ConnectionStudy {
         study
     }
 
+    /// Begins with the first reading of a connection that was not there at the sample before, at that time: it has counted from zero since.
+    pub fn begin_new(reading: Reading, before_ns: u64) -> ConnectionStudy {
+        let zero = |sample: TcpSample| TcpSample {
+            at_ns: before_ns.min(sample.at_ns),
+            stream: sample.stream,
+            total_rto: sample.total_rto.map(|_| 0),
+            ..TcpSample::default()
+        };
+        let first = reading.sample.map(zero);
+        ConnectionStudy { first, ..Self::begin(reading) }
+    }
+
     /// The next reading.
     pub fn add(&mut self, reading: Reading) {
         if let Some((before, now)) = self.last.sample.zip(reading.sample) {
@@ -206,6 +218,20 @@ mod tests {
             .report(words());
         assert_eq!((report.time, report.changes, report.limit, report.bytes_sent), (None, None, None, None));
         assert_eq!((report.rtt_ns.unwrap().max / 1000, report.inode), (300, None));
+    }
+
+    #[test]
+    fn a_connection_that_began_meanwhile_counts_from_zero() {
+        let sample = TcpSample { bytes_sent: 700, busy_us: 4000, ..TcpSample::default() };
+        let mut study = ConnectionStudy::begin_new(reading(20, sample), 10_000_000);
+        let report = study.report(words());
+        assert_eq!((report.bytes_sent, report.samples, report.seconds), (Some(700), 1, 0.01));
+        assert_eq!(report.time.unwrap().application_us, 6000);
+        study.add(reading(30, TcpSample { bytes_sent: 900, ..sample }));
+        assert_eq!(study.report(words()).bytes_sent, Some(900));
+        let mut known = ConnectionStudy::begin(reading(20, sample));
+        known.add(reading(30, TcpSample { bytes_sent: 900, ..sample }));
+        assert_eq!(known.report(words()).bytes_sent, Some(200));
     }
 
     #[test]
