@@ -1,6 +1,7 @@
 //! `pathlab agent`: one end of a test, started by pathlab itself inside a node; the conversation is on standard input.
 
 use record::{Problem, Result};
+use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
@@ -13,5 +14,25 @@ pub fn run() -> Result<()> {
         Problem::input("standard input is not a socket")
             .help("agents are started by pathlab itself; use 'pathlab serve' to answer other machines")
     })?;
-    load::conversation::agent::serve(socket, "the controller")
+    let controller = socket.try_clone();
+    match load::conversation::agent::serve(socket, "the controller") {
+        // It has said itself why it went: nobody waits for a second sentence.
+        Err(_) if controller.is_ok_and(|controller| has_gone(&controller)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Nobody has the other end any more.
+fn has_gone(mut controller: &UnixStream) -> bool {
+    let mut left = [0; 4096];
+    if controller.set_nonblocking(true).is_err() {
+        return false;
+    }
+    loop {
+        match controller.read(&mut left) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
 }
