@@ -56,7 +56,7 @@ verdicts! {
     /// The requested rate was offered.
     SCHEDULE "schedule": "ask for more to find what the path can carry"
     /// Segments were lost, and nothing tells where.
-    RETRANSMISSIONS "retransmissions": "repeat as root, so that the kernel tells where it drops, or look where a udp-stream of that rate loses frames"
+    RETRANSMISSIONS "retransmissions": "observe the nodes on the way (as root: --in NAMESPACE, pathlab serve --observe NAMESPACE), so that the kernel tells where it drops, or look where a udp-stream of that rate loses frames"
     /// Segments that had arrived were sent again.
     SPURIOUS_RETRANSMISSIONS "spurious_retransmissions": "nothing was lost: look for parallel ways on which segments overtake each other, or for a delay that jumps"
     /// The congestion window: what TCP dares to have on the way.

@@ -173,7 +173,12 @@ impl Setting {
 
     fn write_file(&self, path: &str, text: &str) -> io::Result<()> {
         // One write, and nothing is made or cut: a file that is not there stays so.
-        let mut file = fs::OpenOptions::new().write(true).open(path)?;
+        let is_fixed = |about: fs::Metadata| about.permissions().readonly();
+        let opened = fs::OpenOptions::new().write(true).open(path);
+        let mut file = opened.map_err(|error| match fs::metadata(path).is_ok_and(is_fixed) {
+            true => io::Error::from_raw_os_error(libc::EROFS),
+            false => error,
+        })?;
         io::Write::write_all(&mut file, text.as_bytes())
     }
 
