@@ -6,6 +6,7 @@ use crate::progress::Screen;
 use clap::Args;
 use experiment::Notices;
 use experiment::doctor::{FactWish, take};
+use experiment::hosts::remote::of_all_links;
 use linux::observe::next_hop;
 use record::facts::{Fact, Facts, Known, SCHEMA};
 use record::unit::{duration, many};
@@ -100,6 +101,7 @@ fn interface(args: &WhereArgs) -> Result<Option<String>> {
 }
 
 fn address(word: &str) -> Result<IpAddr> {
+    of_all_links(word)?;
     if let Ok(address) = word.parse() {
         return Ok(address);
     }

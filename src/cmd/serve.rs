@@ -4,7 +4,7 @@
 
 use crate::output::{Notices, Output, object};
 use clap::Args;
-use experiment::hosts::remote::PORT;
+use experiment::hosts::remote::{PORT, of_all_links};
 use linux::sys::process;
 use linux::sys::socket::{self, Direction};
 use load::conversation::agent::{self, TestLock};
@@ -33,7 +33,7 @@ pub struct ServeArgs {
     port: u16,
     /// Listen at this address only (all addresses, v4 and v6, by default).
     #[arg(long, value_name = "ADDR")]
-    bind: Option<IpAddr>,
+    bind: Option<String>,
     /// End after the first control connection.
     #[arg(long)]
     once: bool,
@@ -156,11 +156,17 @@ fn is_passing(error: &std::io::Error) -> bool {
     )
 }
 
+/// An address to listen at.
+fn address(text: &str) -> Result<IpAddr> {
+    of_all_links(text)?;
+    text.parse().map_err(|_| Problem::input(format!("'{text}' is no address of IPv4 or IPv6")).at("--bind"))
+}
+
 /// One socket for both families where the host has both.
 fn listen(args: &ServeArgs) -> Result<TcpListener> {
     let at = |address: IpAddr| TcpListener::bind(SocketAddr::new(address, args.port));
-    let listener = match args.bind {
-        Some(address) => at(address),
+    let listener = match &args.bind {
+        Some(text) => at(address(text)?),
         None => at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into())),
     };
     listener.map_err(|error| {

@@ -3,7 +3,7 @@
 use load::AgentLink;
 use load::conversation::knobs::RemoteKnobs;
 use record::{Problem, Result};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// The port of the control connection.
@@ -17,6 +17,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// Input: it is no such text, or there is no such host, or it has no such address.
 pub fn resolve(text: &str, family: Option<u8>) -> Result<SocketAddr> {
+    of_all_links(text)?;
     let (host, port) = split(text)?;
     let fits = |address: &SocketAddr| family.is_none_or(|family| (family == 6) == address.is_ipv6());
     let addresses = (host, port).to_socket_addrs().map_err(|error| {
@@ -24,7 +25,23 @@ pub fn resolve(text: &str, family: Option<u8>) -> Result<SocketAddr> {
     })?;
     let wanted = family.map_or(String::new(), |family| format!(" with IPv{family}"));
     let none = || Problem::input(format!("the host '{host}' has no address{wanted}"));
-    addresses.into_iter().find(fits).ok_or_else(none)
+    let found = addresses.into_iter().find(fits).ok_or_else(none)?;
+    of_all_links(&found.ip().to_string()).map(|()| found)
+}
+
+/// Refuses an IPv6 address that is one of a link alone: it says where only with an interface (`%eth0`), which nothing here takes.
+///
+/// # Errors
+/// Input: it is link-local.
+pub fn of_all_links(text: &str) -> Result<()> {
+    let address = text.trim_start_matches('[').split(['%', ']']).next().unwrap_or_default();
+    match address.parse::<Ipv6Addr>() {
+        Ok(address) if address.is_unicast_link_local() => Err(Problem::input(format!(
+            "'{text}' is an address of one link only, and no interface can be given with it"
+        ))
+        .help("use a global address of the host, or a unique local one (fd00::/8)")),
+        _ => Ok(()),
+    }
 }
 
 /// Finds the address of the host for tests that say no version of IP, and for its control connections: IPv4 where it has that.
