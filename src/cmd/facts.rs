@@ -71,7 +71,19 @@ pub(super) fn taken(args: &WhereArgs, output: &Output) -> Result<Facts> {
     experiment::interruptible()?;
     let wish = FactWish { nodes: nodes(args)?, interface: interface(args)?, window: args.duration };
     let (screen, total) = (Screen::new(output), args.duration.as_millis() as u64);
-    take(&wish, |over| screen.part("watching counters", over.as_millis() as u64, total))
+    let mut facts = take(&wish, |over| screen.part("watching counters", over.as_millis() as u64, total))?;
+    facts.nodes.iter_mut().for_each(|(name, node)| node.place = leading(args, name));
+    Ok(facts)
+}
+
+/// What leads to a node.
+fn leading(args: &WhereArgs, node: &str) -> String {
+    let lab = args.lab.as_ref().map(|lab| lab.split_once('/').map_or(lab.as_str(), |(lab, _)| lab));
+    match (&args.namespace, lab) {
+        (Some(word), _) if word != "." => format!("--in {word}"),
+        (_, Some(lab)) => format!("--lab {lab}/{node}"),
+        _ => String::new(),
+    }
 }
 
 fn nodes(args: &WhereArgs) -> Result<Option<Vec<(String, OwnedFd)>>> {

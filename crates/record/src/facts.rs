@@ -106,6 +106,9 @@ pub type Known = BTreeMap<String, Fact>;
 /// Facts of a namespace, and of its interfaces.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeFacts {
+    /// What leads there, as pathlab takes it: `--in NAMESPACE`, `--lab LAB/NODE`; empty for our own namespace.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
     /// What is so for all of it.
     pub known: Known,
     /// By interface.

@@ -249,6 +249,8 @@ pub const SCHEMA: &str = "pathlab/doctor/1";
 struct Place<'a> {
     name: String,
     node: &'a str,
+    /// What leads to the node.
+    within: &'a str,
     interface: &'a str,
     look: Look<'a>,
 }
@@ -359,11 +361,15 @@ fn places<'a>(at: At, facts: &'a Facts, peer: Option<&'a Facts>) -> Vec<Place<'a
         (node, rest) => format!("{node}:{rest}"),
     };
     match at {
-        At::Host => vec![Place { name: String::new(), node: "", interface: "", look: look(None, None) }],
+        At::Host => {
+            let look = look(None, None);
+            vec![Place { name: String::new(), node: "", within: "", interface: "", look }]
+        }
         At::Node => nodes
             .map(|(name, node)| Place {
                 name: title(name, ""),
                 node: name,
+                within: &node.place,
                 interface: "",
                 look: look(None, Some(&node.known)),
             })
@@ -373,6 +379,7 @@ fn places<'a>(at: At, facts: &'a Facts, peer: Option<&'a Facts>) -> Vec<Place<'a
                 let place = move |(interface, known): (&'a String, &'a Known)| Place {
                     name: title(name, interface),
                     node: name,
+                    within: &node.place,
                     interface,
                     look: look(Some(known), Some(&node.known)),
                 };
@@ -477,12 +484,34 @@ fn commands(advice: Advice, place: &Place<'_>, new: &str) -> (String, String) {
         Advice::Knob(knob, value) => set_and_undo(&[(knob, value)], place, new),
         Advice::Knobs(knobs) => set_and_undo(&wanting(knobs, place), place, new),
         Advice::PeerKnob(knob, value) => {
-            let set = tune(&[(knob, filled(value, place, new))], place.interface);
+            // Where it is, nobody knows here.
+            let set = tune(&[(knob, filled(value, place, new))], place.interface, "");
             (format!("at the other end: {set}"), "at the other end: pathlab tune undo".into())
         }
-        Advice::Run(command, undo) => (filled(command, place, new), filled(undo, place, new)),
-        Advice::Say(text) => (filled(text, place, new), String::new()),
+        Advice::Run(command, undo) => {
+            (entering(&filled(command, place, new), place), entering(&filled(undo, place, new), place))
+        }
+        Advice::Say(text) => (entering(&filled(text, place, new), place), String::new()),
     }
+}
+
+/// Commands of the system that are about the namespace in which they are given.
+const OF_NAMESPACES: [&str; 3] = ["ethtool ", "ip ", "hwstamp_ctl "];
+
+/// Words with those commands, so that they are about the place's namespace.
+fn entering(words: &str, place: &Place<'_>) -> String {
+    let enter = match place.within.split_once(' ') {
+        Some(("--lab", words)) => format!("pathlab lab exec {} -- ", words.replace('/', " ")),
+        Some((_, word)) => match (word.strip_prefix("pid:"), word.contains('/')) {
+            (Some(pid), _) => format!("nsenter --net=/proc/{pid}/ns/net "),
+            (None, true) => format!("nsenter {} ", quoted(&format!("--net={word}"))),
+            (None, false) => format!("ip netns exec {word} "),
+        },
+        None => return words.to_owned(),
+    };
+    let is_of = |part: &&str| OF_NAMESPACES.iter().any(|begin| part.starts_with(begin));
+    let one = |part: &str| Some(part).filter(is_of).map_or(part.to_owned(), |part| enter.clone() + part);
+    words.split("; ").map(one).collect::<Vec<_>>().join("; ")
 }
 
 /// The command that sets knobs, and the one that sets what they were; where that is not known, the one that undoes what was set.
@@ -495,8 +524,8 @@ fn set_and_undo(knobs: &[(&str, &str)], place: &Place<'_>, new: &str) -> (String
             |(knob, _): &(&str, &str)| format!("pathlab tune undo {}", quoted(&named(knob, place.interface)));
         knobs.iter().rev().map(one).collect::<Vec<_>>().join("; ")
     };
-    let undo = old.map_or_else(|_| undo(), |old| tune(&old, place.interface));
-    (tune(&values, place.interface), undo)
+    let undo = old.map_or_else(|_| undo(), |old| tune(&old, place.interface, place.within));
+    (tune(&values, place.interface, place.within), undo)
 }
 
 /// Words with `NEW`, `IF` and facts in braces put in.
@@ -527,8 +556,8 @@ fn named(knob: &str, interface: &str) -> String {
     }
 }
 
-/// How knobs of one place are set.
-fn tune(knobs: &[(&str, String)], interface: &str) -> String {
+/// How knobs of one place are set, to which `within` leads.
+fn tune(knobs: &[(&str, String)], interface: &str, within: &str) -> String {
     let flaps = if knobs.iter().any(|(knob, _)| may_flap(knob)) { " --allow-link-flap" } else { "" };
     let is_sysctl = |knob: &str| knob.starts_with("sysctl ");
     let set = |(knob, value): &(&str, String)| {
@@ -539,7 +568,8 @@ fn tune(knobs: &[(&str, String)], interface: &str) -> String {
         false => format!("{interface} "),
     };
     let words = knobs.iter().map(set).collect::<Vec<_>>().join(" ");
-    format!("pathlab tune set {of}{words}{flaps}")
+    let within = within.split_once(' ').map(|(option, word)| format!(" {option} {}", quoted(word)));
+    format!("pathlab tune set {of}{words}{flaps}{}", within.unwrap_or_default())
 }
 
 /// A word as a shell wants it.

@@ -67,7 +67,7 @@ fn node(old: &NodeReading, new: NodeReading) -> NodeFacts {
         let before = old.texts.get(&name).cloned().unwrap_or_default();
         (name, [before, after])
     };
-    NodeFacts { known, interfaces, texts: new.texts.into_iter().map(both).collect() }
+    NodeFacts { known, interfaces, texts: new.texts.into_iter().map(both).collect(), ..NodeFacts::default() }
 }
 
 fn moved(fact: Option<&Fact>) -> Option<u64> {
