@@ -9,6 +9,13 @@ const LIMITED: f64 = 0.05;
 /// A connection that had data on its way for so long was busy.
 const BUSY_US: f64 = 100_000.0;
 
+/// A window that lets less than this go at a time is a few segments.
+const FEW_BYTES: f64 = 65_536.0;
+
+/// With less than this on its way a connection does not wait for a window that is small, but for one that the application which reads does not
+/// open: no buffer is smaller (`SOCK_MIN_RCVBUF`, `include/net/sock.h`).
+const LEAST_WINDOW: f64 = 2_048.0;
+
 /// The third word of a setting with three (least, default, most).
 fn most_of(look: &Look<'_>, name: &str) -> Result<f64, Missing> {
     let text = look.text(name)?;
@@ -79,13 +86,23 @@ fn value_of(places: &[(String, f64)], who: &str) -> Option<f64> {
     places.iter().find(|(one, _)| one == who).map(|(_, value)| *value)
 }
 
+/// What each connection had on its way while it was busy: rate × round trip, in bytes.
+fn flights(look: &Look<'_>) -> Result<Vec<(String, f64)>, Missing> {
+    let (sent, times) = (look.moves_by("tcp.bytes_sent")?, look.numbers("tcp.rtt_us")?);
+    let flight = |(who, busy_us): (String, f64)| {
+        let bytes = sent.get(&who)? * value_of(&times, &who)? / busy_us;
+        (busy_us > 0.0).then_some((who, bytes))
+    };
+    Ok(look.moves("tcp.busy_us")?.into_iter().filter_map(flight).collect())
+}
+
 /// Connections with a send buffer of that kind that is smaller than rate × round trip.
 fn small(look: &Look<'_>, wanted: impl Fn(f64) -> bool) -> Result<Vec<SmallBuffer>, Missing> {
     let (rates, times) = (look.numbers("tcp.delivery_bps")?, look.numbers("tcp.rtt_us")?);
     let need = |(who, bytes): (String, f64)| {
         let need = value_of(&rates, &who)? / 8e6 * value_of(&times, &who)?;
         // Below that a few segments are the whole of it.
-        let is_small = need > 65_536.0 && bytes < need && wanted(bytes);
+        let is_small = need > FEW_BYTES && bytes < need && wanted(bytes);
         is_small.then_some(SmallBuffer { who, bytes, need, what: "rate × round trip is" })
     };
     Ok(look.numbers("tcp.sndbuf")?.into_iter().filter_map(need).collect())
@@ -143,10 +160,11 @@ pub(super) const RULES: &[DoctorRule] = &[
             "sysctl net.ipv4.tcp_rmem",
             "tcp.busy_us",
             "tcp.rwnd_limited_us",
+            "tcp.bytes_sent",
             "tcp.rtt_us",
             "tcp.wscale",
         ],
-        condition: "a connection with window scaling waited over 5 % of its busy time for the receiver's window",
+        condition: "a connection with window scaling waited over 5 % of its busy time for the receiver's window, and rate × round trip is at least 2 KiB (else the application reads slowly)",
         meaning: "the receiver's window is smaller than rate × round trip",
         advice: Advice::PeerKnob("sysctl net.ipv4.tcp_rmem", "NEW"),
         effect: "the rate grows to what the path carries",
@@ -156,8 +174,10 @@ pub(super) const RULES: &[DoctorRule] = &[
             let setting = ("sysctl net.ipv4.tcp_rmem", " of this end");
             // Without a scale no buffer makes the window larger (TCP-04).
             let scales = look.numbers("tcp.wscale")?;
-            let is_scaled = |who: &str| value_of(&scales, who) != Some(0.0);
-            buffer(look, ("tcp.rwnd_limited_us", is_scaled), setting, "the receiver's window")
+            let flights = flights(look)?;
+            let is_large = |who: &str| value_of(&flights, who).is_some_and(|bytes| bytes >= LEAST_WINDOW);
+            let may_be = |who: &str| value_of(&scales, who) != Some(0.0) && is_large(who);
+            buffer(look, ("tcp.rwnd_limited_us", may_be), setting, "the receiver's window")
         },
     },
     DoctorRule {
