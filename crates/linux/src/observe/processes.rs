@@ -5,6 +5,7 @@
 //! the first thread, hence the sum over tasks for waiting, and the process's CPU clock for nanoseconds of running.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
@@ -65,6 +66,30 @@ pub fn host_processes() -> Vec<HostProcess> {
         .filter(|name| is_process(name))
         .filter_map(|name| parse_host_process(&fs::read_to_string(format!("/proc/{name}/stat")).ok()?))
         .collect()
+}
+
+/// Tables of `/proc/PID/net` that have sockets of the network with their inodes.
+const TABLES: [&str; 9] = ["tcp", "tcp6", "udp", "udp6", "raw", "raw6", "icmp", "icmp6", "packet"];
+
+/// The namespace of a process that has sockets of the network there; none when it has none.
+///
+/// # Errors
+/// The process is gone, or somebody else's.
+pub fn namespace_of_sockets(pid: u32) -> std::io::Result<Option<u64>> {
+    let socket = |entry: fs::DirEntry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+    };
+    let sockets: Vec<String> =
+        fs::read_dir(format!("/proc/{pid}/fd"))?.flatten().filter_map(socket).collect();
+    let is_ours =
+        |line: &str| line.split_ascii_whitespace().any(|word| sockets.iter().any(|one| one == word));
+    let has_some = |table: &&str| {
+        let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        text.lines().any(is_ours)
+    };
+    let has_any = !sockets.is_empty() && TABLES.iter().any(|table| has_some(&table));
+    has_any.then(|| Ok(fs::metadata(format!("/proc/{pid}/ns/net"))?.ino())).transpose()
 }
 
 /// Whether a process of that name runs, among those that this one can see.

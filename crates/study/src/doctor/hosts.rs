@@ -166,15 +166,25 @@ pub(super) const RULES: &[DoctorRule] = &[
         goals: "T",
         at: At::Interface,
         given: &[("kind", "card|veth")],
-        inputs: &["thread.busy_share", "stats.rx_bytes", "stats.tx_bytes", "speed_mbps"],
-        condition: "a thread uses 95 % of a CPU while the interface is below 90 % of its rate",
+        inputs: &[
+            "netns",
+            "thread.netns",
+            "thread.busy_share",
+            "stats.rx_bytes",
+            "stats.tx_bytes",
+            "speed_mbps",
+        ],
+        condition: "a thread with sockets of the interface's namespace uses 95 % of a CPU while the interface is below 90 % of its rate",
         meaning: "the application or its copies are the limit, not the network",
         advice: Advice::Say("more threads or streams, larger sends, zero copy, GSO and GRO"),
         effect: "up to the number of CPUs",
         risk: "",
         source: "ESnet fasterdata (≥ 3 GHz for 30 Gbit/s of one flow)",
         look: |look| {
-            let busiest = look.numbers("thread.busy_share")?;
+            let (here, namespaces) = (look.text("netns")?, look.texts("thread.netns")?);
+            let is_here = |thread: &str| namespaces.iter().any(|(one, at)| one == thread && *at == here);
+            let mut busiest = look.numbers("thread.busy_share")?;
+            busiest.retain(|(thread, _)| is_here(thread));
             let (thread, busy) = most(&busiest);
             let rate_bps = look.per_s("stats.rx_bytes")?.max(look.per_s("stats.tx_bytes")?) * 8.0;
             let line = rate_bps / (look.number("speed_mbps")? * 1e6).max(1.0);

@@ -143,7 +143,9 @@ impl FactSources {
             Some((format!("/proc/net/{name}"), fs::read_to_string(path).ok()?))
         };
         let texts = node::TEXTS.iter().filter_map(text).collect();
-        Ok(NodeReading { known: node::read(&mut netlink, &names), interfaces, texts })
+        let mut known = node::read(&mut netlink, &names);
+        known.insert("netns".into(), Fact::Number(netns::inode(netns::current()?.as_fd())? as f64));
+        Ok(NodeReading { known, interfaces, texts })
     }
 
     /// How often soft interrupts ended because of their budget, and because of their time.

@@ -7,6 +7,7 @@ use record::facts::{Fact, Facts, Known, NodeFacts, SCHEMA, joined};
 
 use super::{FactReading, NodeReading};
 use crate::observe::facts::tick_hz;
+use crate::observe::processes;
 
 /// A thread that used less of a CPU is not told.
 const BUSY_SHARE: f64 = 0.05;
@@ -22,6 +23,7 @@ pub(super) fn facts(before: FactReading, mut after: FactReading) -> Facts {
     let seconds = lasted_ns as f64 / 1e9;
     let mut host = window(&before.host, &after.host);
     busy_threads(&mut host, seconds);
+    host.insert("thread.netns".into(), namespaces(&host));
     clocks(&mut host, &before.host, &after.host, lasted_ns);
     let mut nodes = BTreeMap::new();
     for (name, old) in &before.nodes {
@@ -142,6 +144,21 @@ fn busy_threads(host: &mut Known, seconds: f64) {
         each.retain(|place, _| busy.contains_key(place));
     }
     host.insert("thread.busy_share".into(), Fact::Each { each: busy });
+}
+
+/// The namespaces in which busy threads have sockets of the network; `none` of one without.
+fn namespaces(host: &Known) -> Fact {
+    let Some(Fact::Each { each }) = host.get("thread.busy_share") else { return Fact::each([]) };
+    let of = |place: &String| {
+        let number = place.split(' ').next().and_then(|number| number.parse().ok())?;
+        Some(match processes::namespace_of_sockets(number) {
+            Ok(Some(inode)) => Fact::Number(inode as f64),
+            Ok(None) => Fact::Text("none".into()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Fact::Text("none".into()),
+            Err(error) => Fact::unknown(format!("its sockets cannot be listed: {error}")),
+        })
+    };
+    Fact::each(each.keys().filter_map(|place| Some((place.clone(), of(place)?))))
 }
 
 /// By how much the clock was set, and how fast it runs.
