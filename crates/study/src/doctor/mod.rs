@@ -547,6 +547,15 @@ fn may_flap(knob: &str) -> bool {
     FLAPPING.iter().any(|begin| knob.starts_with(begin))
 }
 
+/// Sysctls that every namespace shows and only the first one can set.
+const OF_FIRST: [&str; 5] = [
+    "sysctl net.core.rmem_max",
+    "sysctl net.core.wmem_max",
+    "sysctl net.core.rmem_default",
+    "sysctl net.core.wmem_default",
+    "sysctl net.netfilter.nf_conntrack_max",
+];
+
 /// The name of a knob as `pathlab tune` takes it: a sysctl's and a CPU's have no interface.
 fn named(knob: &str, interface: &str) -> String {
     match knob.strip_prefix("sysctl ") {
@@ -568,7 +577,11 @@ fn tune(knobs: &[(&str, String)], interface: &str, within: &str) -> String {
         false => format!("{interface} "),
     };
     let words = knobs.iter().map(set).collect::<Vec<_>>().join(" ");
-    let within = within.split_once(' ').map(|(option, word)| format!(" {option} {}", quoted(word)));
+    let is_inside = |(knob, _): &(&str, String)| !OF_FIRST.contains(knob);
+    let within = within
+        .split_once(' ')
+        .filter(|_| knobs.iter().any(is_inside))
+        .map(|(option, word)| format!(" {option} {}", quoted(word)));
     format!("pathlab tune set {of}{words}{flaps}{}", within.unwrap_or_default())
 }
 

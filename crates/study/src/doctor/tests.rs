@@ -280,6 +280,29 @@ fn what_is_advised_goes_with_what_was_found() {
 }
 
 #[test]
+fn commands_are_about_the_namespace_that_was_looked_into() {
+    let advised = |id: &str, place: &str| {
+        let (_, _, ours, _) = fixtures().into_iter().find(|one| one.0 == id && one.1 == "fires").unwrap();
+        let rule = rules().find(|one| one.id == id).unwrap();
+        let mut facts = facts(rule.at, ours);
+        facts.nodes.values_mut().for_each(|node| node.place = place.into());
+        report(rule, &facts, None, &Goal::ALL).command
+    };
+    assert_eq!(advised("OFF-01", "--lab l/a").split(" --lab ").nth(1), Some("l/a"));
+    assert_eq!(advised("QD-03", "--in blue"), "pathlab tune set eth0 qdisc=fq --in blue");
+    assert_eq!(advised("QD-03", ""), "pathlab tune set eth0 qdisc=fq");
+    assert!(!advised("UDP-01", "--in blue").contains("--in"), "only the first namespace can set it");
+    for (place, begin) in [
+        ("--in blue", "ip netns exec blue ethtool -K eth0 "),
+        ("--in pid:7", "nsenter --net=/proc/7/ns/net ethtool -K eth0 "),
+        ("--lab l/a", "pathlab lab exec l a -- ethtool -K eth0 "),
+    ] {
+        let command = advised("OFF-05", place);
+        assert!(command.starts_with(begin), "{command}");
+    }
+}
+
+#[test]
 fn the_worst_comes_first_and_other_goals_do_not_count() {
     let (ours, _) = parsed(
         "kind=veth feature.tx-tcp-segmentation=off feature.rx-gro=on feature.rx-lro=off feature.tx-nocache-copy=on \
