@@ -84,11 +84,11 @@ pub fn namespace_of_sockets(pid: u32) -> std::io::Result<Option<u64>> {
         fs::read_dir(format!("/proc/{pid}/fd"))?.flatten().filter_map(socket).collect();
     let is_ours =
         |line: &str| line.split_ascii_whitespace().any(|word| sockets.iter().any(|one| one == word));
-    let has_some = |table: &&str| {
+    let has_some = |table: &str| {
         let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
         text.lines().any(is_ours)
     };
-    let has_any = !sockets.is_empty() && TABLES.iter().any(|table| has_some(&table));
+    let has_any = !sockets.is_empty() && TABLES.into_iter().any(has_some);
     has_any.then(|| Ok(fs::metadata(format!("/proc/{pid}/ns/net"))?.ino())).transpose()
 }
 
