@@ -64,7 +64,8 @@ impl WitnessCount {
         Some(WitnessCount {
             details: difference(&self.details, &before.details)?,
             back: difference(&self.back, &before.back)?,
-            lost: Delta::of(before.least_lost, self.lost).known()?,
+            // Both are bounds: an event may be counted by one of the two ways a moment before the other one does.
+            lost: self.lost.saturating_sub(before.least_lost),
             least_lost: self.least_lost.saturating_sub(before.lost),
             unparsed: Delta::of(before.unparsed, self.unparsed).known()?,
             unparsed_details: difference(&self.unparsed_details, &before.unparsed_details)?,
