@@ -360,12 +360,12 @@ fn is_seen(test: &Value, place: &str) -> bool {
     })
 }
 
-/// How many labs are played in at once: a play mostly waits. Floods are played behind all others, one by one.
+/// How many labs are played in at once: a play mostly waits. Those that are alone are played behind all others, one by one.
 const AT_ONCE: usize = 6;
 
 fn play_all(plays: &[(&Fault, Setting)]) -> Vec<Score> {
-    let (floods, others): (Vec<_>, Vec<_>) = plays.iter().partition(|(fault, _)| fault.is_flood());
-    let groups = [(AT_ONCE, others), (1, floods)];
+    let (alone, others): (Vec<_>, Vec<_>) = plays.iter().partition(|(fault, _)| fault.is_alone());
+    let groups = [(AT_ONCE, others), (1, alone)];
     let scores = groups.map(|(most, plays)| {
         turn::at_once(most, &plays, |(fault, setting)| play_until_planted(fault, *setting))
     });

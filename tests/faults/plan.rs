@@ -228,10 +228,11 @@ impl Fault {
         Fault { follows: Some((node, name)), ..self }
     }
 
-    /// It takes all the CPU that it gets, which other labs on the same CPUs would feel: their frames wait in the same backlogs.
-    pub fn is_flood(&self) -> bool {
+    /// It takes all the CPU that it gets, which other labs on the same CPUs would feel: their frames wait in the same backlogs. Or others would take it
+    /// from a program that has no room for what comes meanwhile: Open vSwitch then drops frames that nobody planted.
+    pub fn is_alone(&self) -> bool {
         let is_paced = ["rate ", "ping", "udp-rr"].iter().any(|word| self.tests.contains(word));
-        !is_paced || self.needs.contains(&"iperf3")
+        !is_paced || ["iperf3", "ovs-vswitchd"].iter().any(|tool| self.needs.contains(tool))
     }
 
     pub fn sees(self, sees: &'static [&'static str]) -> Fault {
