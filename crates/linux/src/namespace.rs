@@ -16,9 +16,10 @@ use crate::sys::{netns, process};
 
 /// Where namespaces are pinned: by `ip netns` and this program, by Docker.
 const PINNED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
-/// The time between two looks for namespaces that nobody tells of, and the least of it in times of what a look takes.
-const LOOK: Duration = Duration::from_millis(250);
-const REST_OF_LOOK: u32 = 100;
+/// The least time between two looks for namespaces, of which the kernel tells nobody.
+const LEAST_PAUSE: Duration = Duration::from_millis(250);
+/// The least pause behind a look, in times of what it took.
+const PAUSE_PER_LOOK: u32 = 100;
 /// What our own namespace is called.
 pub const OWN: &str = "host";
 
@@ -144,7 +145,7 @@ impl NamespaceWatch {
         NamespaceWatch {
             known: namespaces.iter().map(known).collect(),
             is_all: false,
-            next: Instant::now() + LOOK,
+            next: Instant::now() + LEAST_PAUSE,
         }
     }
 
@@ -167,7 +168,7 @@ impl NamespaceWatch {
     pub fn changes(&mut self) -> NamespaceChanges {
         let begun = Instant::now();
         let changes = self.find();
-        self.next = Instant::now() + LOOK.max(begun.elapsed() * REST_OF_LOOK);
+        self.next = Instant::now() + LEAST_PAUSE.max(begun.elapsed() * PAUSE_PER_LOOK);
         changes
     }
 

@@ -84,18 +84,21 @@ struct CountedInterface {
     about: FlowInterface,
     /// The other end of its link now. That of `about` is where it was when the flow was counted.
     connected: Option<FlowPlace>,
+    /// An earlier one of this name had counted frames of the flow.
+    is_again: bool,
 }
 
 impl CountedInterface {
     fn new(found: &Found, about: FlowInterface) -> CountedInterface {
-        CountedInterface { key: found.key(), connected: about.other.clone(), about }
+        CountedInterface { key: found.key(), connected: about.other.clone(), about, is_again: false }
     }
 
-    /// Another one of the same name was connected elsewhere, and both were counted as one.
+    /// An earlier one of the same name was connected elsewhere, and both were counted as one.
     fn mistaken(&self) -> Option<String> {
         let FlowInterface { node, interface, other, .. } = &self.about;
         let is_moved = other.is_some() && self.connected.is_some() && *other != self.connected;
-        is_moved.then(|| format!("{node}:{interface} (an earlier one of this name was connected elsewhere)"))
+        (self.is_again && is_moved)
+            .then(|| format!("{node}:{interface} (an earlier one of this name was connected elsewhere)"))
     }
 }
 
@@ -369,6 +372,7 @@ impl Counted {
                         // What was counted of the earlier one went there.
                         let before = gone.about.other.take().filter(|_| is_counted);
                         entry.about.other = before.or(entry.about.other);
+                        entry.is_again = is_counted;
                     }
                     *gone = entry;
                 }

@@ -145,7 +145,13 @@ impl Listeners {
             }
         }
         let mut told = shared.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        told.went.extend(changes.went);
+        for name in changes.went {
+            // One that came and went before anybody asked is nobody's to let go.
+            match told.came.iter().position(|(came, _)| *came == name) {
+                Some(index) => drop(told.came.remove(index)),
+                None => told.went.push(name),
+            }
+        }
         told.came.extend(changes.came);
         (true, refused)
     }
