@@ -12,6 +12,8 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// Places that a container has: the two ends of its link and its loopback interface, in and out.
+const OF_A_CONTAINER: usize = 6;
 /// How long a namespace that was deleted may live on: a look of ours, and the kernel's own work.
 const GONE: Duration = Duration::from_secs(10);
 
@@ -81,6 +83,28 @@ fn last(child: Kept) -> Value {
     serde_json::from_str(text.lines().last().expect("a document")).unwrap()
 }
 
+/// Places where a process counts, as the kernel tells (`bpf_link_show_fdinfo`); one whose interface is gone has the index 0.
+fn places(pid: u32) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten();
+    let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+    let value = |text: &str, name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+    };
+    let is_place = |text: &String| {
+        value(text, "link_type:").as_deref() == Some("tcx") && value(text, "ifindex:").as_deref() != Some("0")
+    };
+    texts.filter(is_place).count()
+}
+
+/// Waits until a process counts at so many places; before that a frame would come too early to be counted.
+fn until_counted(following: &Kept, wanted: usize) {
+    let deadline = Instant::now() + LIMIT;
+    while places(following.id()) < wanted {
+        assert!(Instant::now() < deadline, "{} of {wanted} places are counted", places(following.id()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn begun(arguments: &[&str], words: &str) -> Kept {
     let mut child: Child = start(pathlab(arguments));
     until_it_says(&mut child, words);
@@ -112,9 +136,9 @@ fn a_flow_is_followed_into_a_container_that_is_started_stopped_and_started_anew(
     let lab = TestLab::up("pair", "followns");
     let follow = ["follow", "icmp 10.99.0.1 > 10.99.0.2", "--all-namespaces", "--quiet", "--json"];
     let following = begun(&follow, "following");
+    let counted = places(following.id());
     let container = Container::start(&lab);
-    // Nobody tells when everything in it is counted: an echo may come too early, which the report says.
-    std::thread::sleep(Duration::from_secs(1));
+    until_counted(&following, counted + OF_A_CONTAINER);
     container.echoes(20);
     container.stop();
     let container = Container::start(&lab);
@@ -122,7 +146,7 @@ fn a_flow_is_followed_into_a_container_that_is_started_stopped_and_started_anew(
     container.must(
         "nft 'table inet t { counter lost { }; chain i { type filter hook input priority 0; icmp type echo-request numgen inc mod 5 == 2 counter name lost drop; }; }'",
     );
-    std::thread::sleep(Duration::from_secs(1));
+    until_counted(&following, counted + OF_A_CONTAINER);
     container.echoes(20);
     let lost: Value = serde_json::from_str(&container.must("nft -j list counter inet t lost")).unwrap();
     let lost = lost["nftables"][1]["counter"]["packets"].as_u64().unwrap();
@@ -163,13 +187,16 @@ fn namespaces_that_are_named_are_let_go_and_taken_in_again() {
     let following = begun(&["follow", flow, "--in", &host, &name, "--quiet", "--json"], "following");
     let sampling = begun(&["tcp", "--in", &name, "--json", "state", "listening"], "sampling");
     let watching = begun(&["watch", "--in", &name, "--plain", "--json", "--interval", "200ms"], "watching");
+    let counted = places(following.id());
     container.echoes(10);
     container.stop();
     let container = Container::start(&lab);
     let mut server = command("ip");
     server.args(["netns", "exec", &name, "python3", "-m", "http.server", "8099", "--bind", "10.99.0.2"]);
     let server = installed("python3").then(|| Kept::new(start(server)));
-    std::thread::sleep(Duration::from_secs(1));
+    until_counted(&following, counted);
+    // `tcp` and `watch` look four times a second.
+    std::thread::sleep(Duration::from_secs(2));
     container.echoes(10);
     let (followed, sampled, watched) = (last(following), last(sampling), last(watching));
     assert_eq!(came(&followed, &name), [false, true], "{:#}", followed["changes"]);
