@@ -6,7 +6,7 @@ use crate::progress::Screen;
 use clap::Args;
 use experiment::Notices;
 use experiment::doctor::{FactWish, take};
-use experiment::hosts::remote::of_all_links;
+use experiment::hosts::remote::refuse_link_local;
 use linux::observe::next_hop;
 use record::facts::{Fact, Facts, Known, SCHEMA};
 use record::unit::{duration, many};
@@ -113,7 +113,7 @@ fn interface(args: &WhereArgs) -> Result<Option<String>> {
 }
 
 fn address(word: &str) -> Result<IpAddr> {
-    of_all_links(word)?;
+    refuse_link_local(word)?;
     if let Ok(address) = word.parse() {
         return Ok(address);
     }

@@ -4,7 +4,7 @@
 
 use crate::output::{Notices, Output, object};
 use clap::Args;
-use experiment::hosts::remote::{PORT, of_all_links};
+use experiment::hosts::remote::{PORT, refuse_link_local};
 use linux::sys::process;
 use linux::sys::socket::{self, Direction};
 use load::conversation::agent::{self, TestLock};
@@ -158,7 +158,7 @@ fn is_passing(error: &std::io::Error) -> bool {
 
 /// An address to listen at.
 fn address(text: &str) -> Result<IpAddr> {
-    of_all_links(text)?;
+    refuse_link_local(text)?;
     text.parse().map_err(|_| Problem::input(format!("'{text}' is no address of IPv4 or IPv6")).at("--bind"))
 }
 

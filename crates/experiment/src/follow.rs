@@ -114,7 +114,7 @@ impl Following {
         for (node, namespace) in came {
             // One that went again at once was not there.
             let Ok(found) = self.observer.enter(&node, namespace.as_fd()) else { continue };
-            // Of one that was started anew the counters of its last life are read; those of the flow are of all its lives.
+            // Of one that was started anew the counters begin anew; what was counted of the flow goes on.
             self.before.nodes.insert(node.clone(), found);
             self.last.nodes.remove(&node);
             if let Ok((witness, _)) = &mut self.witness {

@@ -17,7 +17,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// Input: it is no such text, or there is no such host, or it has no such address.
 pub fn resolve(text: &str, family: Option<u8>) -> Result<SocketAddr> {
-    of_all_links(text)?;
+    refuse_link_local(text)?;
     let (host, port) = split(text)?;
     let fits = |address: &SocketAddr| family.is_none_or(|family| (family == 6) == address.is_ipv6());
     let addresses = (host, port).to_socket_addrs().map_err(|error| {
@@ -26,14 +26,14 @@ pub fn resolve(text: &str, family: Option<u8>) -> Result<SocketAddr> {
     let wanted = family.map_or(String::new(), |family| format!(" with IPv{family}"));
     let none = || Problem::input(format!("the host '{host}' has no address{wanted}"));
     let found = addresses.into_iter().find(fits).ok_or_else(none)?;
-    of_all_links(&found.ip().to_string()).map(|()| found)
+    refuse_link_local(&found.ip().to_string()).map(|()| found)
 }
 
 /// Refuses an IPv6 address that is one of a link alone: it says where only with an interface (`%eth0`), which nothing here takes.
 ///
 /// # Errors
 /// Input: it is link-local.
-pub fn of_all_links(text: &str) -> Result<()> {
+pub fn refuse_link_local(text: &str) -> Result<()> {
     let address = text.trim_start_matches('[').split(['%', ']']).next().unwrap_or_default();
     match address.parse::<Ipv6Addr>() {
         Ok(address) if address.is_unicast_link_local() => Err(Problem::input(format!(

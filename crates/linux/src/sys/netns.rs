@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// Runs `work` inside the namespace, on a thread of its own. Nobody needs rights to stay where he is.
+/// Runs `work` inside the namespace, on a thread of its own. The namespace of the caller needs no permission.
 pub fn within<T: Send>(netns: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let inside = scope.spawn(|| -> io::Result<T> {

@@ -12,8 +12,8 @@ const BUSY_US: f64 = 100_000.0;
 /// A window that lets less than this go at a time is a few segments.
 const FEW_BYTES: f64 = 65_536.0;
 
-/// With less than this on its way a connection does not wait for a window that is small, but for one that the application which reads does not
-/// open: no buffer is smaller (`SOCK_MIN_RCVBUF`, `include/net/sock.h`).
+/// With less than this on its way a connection hardly waits for a small window, but for one that the application which reads does not open: the
+/// smallest buffer lets about as much go (`SOCK_MIN_RCVBUF`, `include/net/sock.h`).
 const LEAST_WINDOW: f64 = 2_048.0;
 
 /// The third word of a setting with three (least, default, most).

@@ -194,7 +194,7 @@ impl Way<'_> {
             to: end(self.receiver.as_ref()),
             family: self.input.family,
             // Frames are counted, not computed of bytes; whether they are too long for a link is told by their mean length.
-            size: payload(self.input.flow, self.input.family),
+            size: payload(self.input),
             gso: per_buffer(self.input.flow),
             ..TestSpec::default()
         };
@@ -322,7 +322,7 @@ impl Way<'_> {
     }
 
     /// Later fragments that went into a section and did not come out of it: as many of its datagrams, at the most, are no longer whole. A node that
-    /// put datagrams together lost none.
+    /// put datagrams together lost none. What the receiver read, by which a test bounds them closer ([`super::pieces`]), is not known here.
     fn broken(&self, identity: &Identity, section: &Section) -> u64 {
         let [entered, left] = section.later;
         let is_end = *identity == self.origin || Some(identity) == self.receiver.as_ref();
@@ -510,11 +510,12 @@ const COUNTERS: [(&str, [&[&str]; 2]); 4] = [
     ("icmp6", [&["Ip6.Icmp6InMsgs"], &["Ip6.Icmp6OutMsgs"]]),
 ];
 
-/// The bytes of a message of UDP whose frames have the mean length of those of the flow, where it was longest.
-fn payload(flow: &FlowObservation, family: u8) -> u32 {
-    let counts = flow.interfaces.iter().flat_map(|interface| &interface.counts);
+/// The bytes of a message of UDP whose frames have the mean length of those of the leg, where it was longest.
+fn payload(input: &FollowInput) -> u32 {
+    let counts = input.flow.interfaces.iter().flat_map(|interface| &interface.counts);
+    let counts = counts.filter(|count| count.leg == input.leg);
     let longest = counts.map(|count| count.bytes / count.frames.max(1)).max().unwrap_or(0);
-    let headers = if family == 6 { 14 + 40 + 8 } else { 14 + 20 + 8 };
+    let headers = if input.family == 6 { 14 + 40 + 8 } else { 14 + 20 + 8 };
     u32::try_from(longest.saturating_sub(headers)).unwrap_or(u32::MAX).clamp(1, 65_000)
 }
 
