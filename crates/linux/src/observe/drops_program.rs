@@ -2,7 +2,7 @@
 //!
 //! **What.** Assembled for the running kernel ([`Layout`]), the lab's namespaces and the test's flow. It reads the
 //! buffer's description once, finds its namespace, finds the IP header through `network_header` (the only one that is
-//! set at every drop point), compares protocol and ports, and adds to a per-CPU count by reason and place.
+//! set at every drop point), compares protocol, ports and message, and adds to a per-CPU count by reason and place.
 //!
 //! **Which namespace.** That of `skb->dev`; where a socket has taken the buffer, `dev` shares its memory with other
 //! data (`dev_scratch`), so a `dev` that leads to no namespace falls back to the receiving socket (the event's fourth
@@ -18,6 +18,7 @@ use super::btf::Btf;
 use super::ends_program::{self, Headers, Ways};
 use super::flow::Flow;
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width, Width::*};
+use wire::message::MAGIC;
 
 /// Where the running kernel keeps what the program reads; every number from BTF.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,6 +174,8 @@ const NOEXIST: i32 = 1;
 const ETH_P_IP: i32 = 0x0800;
 const ETH_P_IPV6: i32 = 0x86dd;
 const ETHERNET_BYTES: i32 = 14;
+/// Both ICMP and UDP have eight bytes of header; a message follows.
+const TRANSPORT_BYTES: i32 = 8;
 /// IPv6 extension headers of the common form: hop-by-hop, routing, destination options.
 const OPTIONS: [i32; 3] = [0, 43, 60];
 /// The IPv6 fragment header.
@@ -467,6 +470,7 @@ impl Builder<'_> {
         if flow.ends.is_some() {
             return self.compare_ends(flow, version);
         }
+        let message = self.a.label();
         if let Some((request, reply)) = flow.protocol.echo_types(version) {
             let echo = self.a.label();
             self.read_linear(AFTER_IP, 8);
@@ -474,13 +478,33 @@ impl Builder<'_> {
             self.a.jump_if(R1, When::Equal, i32::from(request), echo);
             self.a.jump_if(R1, When::NotEqual, i32::from(reply), self.out);
             self.a.place(echo);
-            self.compare_port(flow, AFTER_IP + 4);
+            self.compare_port(flow, AFTER_IP + 4, message);
         } else {
             self.read_linear(AFTER_IP, 4);
-            self.compare_port(flow, AFTER_IP);
-            self.compare_port(flow, AFTER_IP + 2);
+            self.compare_port(flow, AFTER_IP, message);
+            self.compare_port(flow, AFTER_IP + 2, message);
         }
         self.a.jump(self.out);
+        self.a.place(message);
+        if let Some(stream) = flow.stream {
+            self.compare_message(stream);
+        }
+        self.a.jump(self.matched);
+    }
+
+    /// A stranger's port may happen to be the receiver's: of what carries messages only those of the stream count. What cannot be read
+    /// (the payload of a super-frame is often not in the linear part) counts by its port.
+    fn compare_message(&mut self, stream: u8) {
+        self.a.op_reg(Op::Move, R1, R8);
+        self.a.op(Op::Add, R1, TRANSPORT_BYTES + 4);
+        self.a.jump_if_reg(R1, When::Above, R9, self.matched);
+        self.a.load(B8, R3, R10, self.field("head"));
+        self.a.op_reg(Op::Add, R3, R8);
+        self.read(AFTER_IP, 4, TRANSPORT_BYTES as u32, self.matched);
+        self.load_big_endian(R1, AFTER_IP);
+        self.a.jump_if(R1, When::NotEqual, i32::from(MAGIC), self.out);
+        self.a.load(B1, R1, R10, AFTER_IP + 2);
+        self.a.jump_if(R1, When::NotEqual, i32::from(stream), self.out);
     }
 
     /// The same by the ends of somebody else's flow, which tell the leg.
@@ -497,9 +521,9 @@ impl Builder<'_> {
         self.a.jump(self.matched);
     }
 
-    fn compare_port(&mut self, flow: &Flow, at: i16) {
+    fn compare_port(&mut self, flow: &Flow, at: i16, to: Label) {
         self.load_big_endian(R1, at);
-        self.jump_if_any(R1, flow.ports.iter().copied().map(i32::from), self.matched);
+        self.jump_if_any(R1, flow.ports.iter().copied().map(i32::from), to);
     }
 
     fn count(&mut self, maps: MapFds) {

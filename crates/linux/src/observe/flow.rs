@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use wire::layers::Layers;
+use wire::message::MAGIC;
 
 /// The test's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +72,8 @@ impl Flow {
         self.protocol.number(version).filter(|_| family == version)
     }
 
-    /// Whether a frame that begins with an Ethernet header is of a test, by the rule of the witness: its ports, or the id of an echo. A later fragment
-    /// has neither, and is not. A flow that is known by its ends has no such frame.
+    /// Whether a frame that begins with an Ethernet header is of a test, by the rule of the witness: its ports, or the id of an echo, and its message as
+    /// far as that is there. A later fragment has neither, and is not. A flow that is known by its ends has no such frame.
     pub fn takes(&self, frame: &[u8]) -> bool {
         let Some(layers) = Layers::of(frame).filter(|layers| !layers.is_later_fragment()) else {
             return false;
@@ -88,7 +89,12 @@ impl Flow {
             }
             None => has(0) || has(2),
         };
-        self.ends.is_none() && self.number(version) == Some(layers.protocol) && of_ports
+        let is_message = |stream: u8| {
+            let message = header.get(8..12).map(|_| &header[8..11]);
+            message.is_none_or(|message| message[..2] == MAGIC.to_be_bytes() && message[2] == stream)
+        };
+        let is_known = self.ends.is_none() && self.number(version) == Some(layers.protocol);
+        is_known && of_ports && self.stream.is_none_or(is_message)
     }
 }
 
@@ -270,6 +276,12 @@ mod tests {
         ] {
             assert_eq!(flow.takes(frame), taken, "{flow:?} {frame:x?}");
         }
+        let of_stream = Flow { stream: Some(7), ..of(FlowProtocol::Udp, 53) };
+        for (message, taken) in
+            [(&[0x70, 0x4c, 7, 0][..], true), (&[0x70, 0x4c, 8, 0], false), (b"xxxx", false), (b"xxx", true)]
+        {
+            assert_eq!(of_stream.takes(&frame(&[], 0, 17, &[&udp, message].concat())), taken, "{message:x?}");
+        }
         let by_ends = Flow { ends: Some(FlowEnds::default()), ..of(FlowProtocol::Udp, 53) };
         assert!(!by_ends.takes(&plain));
     }
@@ -277,7 +289,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_bytes_are_taken_or_not(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..100), cut in 0usize..50) {
-            let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![53], stream: None, ends: None };
+            let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![53], stream: Some(7), ends: None };
             flow.takes(&bytes);
             let whole = frame(&[], 0, 17, &[0, 9, 0, 53, 0, 8, 0, 0]);
             flow.takes(&whole[..cut.min(whole.len())]);

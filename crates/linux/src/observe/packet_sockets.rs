@@ -128,8 +128,9 @@ mod tests {
     #[test]
     fn a_socket_belongs_to_who_has_it_open() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let own = inodes(std::process::id());
-        let inode = own.first().copied().expect("this process has a socket open");
+        // Other tests of this process open and close sockets meanwhile.
+        let inode = std::fs::File::from(std::os::fd::OwnedFd::from(socket.try_clone().unwrap()));
+        let inode = std::os::unix::fs::MetadataExt::ino(&inode.metadata().unwrap());
         let mut owners = Owners::default();
         let sample = |inode| PacketSocketSample { inode, ..PacketSocketSample::default() };
         let mut sockets = [sample(inode), sample(1)];
