@@ -93,4 +93,4 @@ mod vm;
 #[path = "system/watch.rs"]
 mod watch;
 
-use support::turn::{alone, beside, loud};
+use support::turn::{alone, beside, beside_for_long, loud, loud_for_long};

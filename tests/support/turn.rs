@@ -4,8 +4,8 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
-use std::time::Instant;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
 
 /// What a test may run beside: others of its kind only. Those of a kind begin when no test of a kind before it waits.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -27,18 +27,29 @@ impl Kind {
     }
 }
 
+/// A long test that begins last of its kind runs while nothing else does, so the long ones begin first.
+#[derive(Clone, Copy)]
+enum Length {
+    Long,
+    Short,
+}
+
 #[derive(Default)]
 struct Turns {
     /// Tests that run.
     running: usize,
     /// Their kind.
     kind: Kind,
-    /// Those of each kind that want to.
-    waiting: [usize; 3],
+    /// Those of each kind that want to: the long ones, and the others.
+    waiting: [[usize; 2]; 3],
 }
 
-static TURNS: Mutex<Turns> = Mutex::new(Turns { running: 0, kind: Kind::Beside, waiting: [0; 3] });
+static TURNS: Mutex<Turns> = Mutex::new(Turns { running: 0, kind: Kind::Beside, waiting: [[0; 2]; 3] });
 static ENDED: Condvar = Condvar::new();
+/// When the first test was begun.
+static BEGAN: OnceLock<Instant> = OnceLock::new();
+/// How long the harness takes at most to begin all tests that it begins at once. Until then nobody knows which of them are first.
+const BEGUN: Duration = Duration::from_millis(300);
 
 /// The turn of a test. It ends when this goes.
 pub struct Turn {
@@ -47,15 +58,18 @@ pub struct Turn {
 }
 
 impl Turn {
-    fn begin(kind: Kind) -> Turn {
-        turns().waiting[kind as usize] += 1;
+    fn begin(kind: Kind, length: Length) -> Turn {
+        let (row, column) = (kind as usize, length as usize);
+        turns().waiting[row][column] += 1;
+        std::thread::sleep(BEGUN.saturating_sub(BEGAN.get_or_init(Instant::now).elapsed()));
         let is_next = |now: &Turns| {
-            let is_first = now.waiting[..kind as usize].iter().all(|waiting| *waiting == 0);
+            let before = now.waiting[..row].iter().flatten().chain(&now.waiting[row][..column]);
+            let is_first = before.sum::<usize>() == 0;
             is_first && (now.running == 0 || now.kind == kind) && now.running < kind.row().0
         };
         let now = ENDED.wait_while(turns(), |now| !is_next(now));
         let mut now = now.unwrap_or_else(|broken| broken.into_inner());
-        now.waiting[kind as usize] -= 1;
+        now.waiting[row][column] -= 1;
         (now.running, now.kind) = (now.running + 1, kind);
         Turn { kind, began: Instant::now() }
     }
@@ -78,19 +92,29 @@ fn turns() -> MutexGuard<'static, Turns> {
 /// What is counted here stays right however slowly it goes: it may run beside others of its kind, but beside no measurement. Such a
 /// test mostly waits, for frames a few hundred a second and for labs that come and go.
 pub fn beside() -> Turn {
-    Turn::begin(Kind::Beside)
+    Turn::begin(Kind::Beside, Length::Short)
+}
+
+/// The same for one of the longest (`make test` prints them).
+pub fn beside_for_long() -> Turn {
+    Turn::begin(Kind::Beside, Length::Long)
 }
 
 /// What sends as fast as it can, while nothing that is asked of it depends on how fast that is or on what was lost: a benchmark that
 /// only has to run to its end.
 pub fn loud() -> Turn {
-    Turn::begin(Kind::Loud)
+    Turn::begin(Kind::Loud, Length::Short)
+}
+
+/// The same for one of the longest (`make test` prints them).
+pub fn loud_for_long() -> Turn {
+    Turn::begin(Kind::Loud, Length::Long)
 }
 
 /// What is measured here must have the machine to itself: two cores cannot be measured by two at once. So must what sends as fast as
 /// it can and may lose no frame, because all namespaces share each CPU's backlog (`net.core.netdev_max_backlog`).
 pub fn alone() -> Turn {
-    Turn::begin(Kind::Alone)
+    Turn::begin(Kind::Alone, Length::Short)
 }
 
 impl Drop for Turn {

@@ -2,8 +2,8 @@
 //! What they measure is not judged here.
 
 use crate::capture::until;
-use crate::loud;
 use crate::support::{finish, installed, is_root, pathlab, run, run_ok, skip, start};
+use crate::{loud, loud_for_long};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -117,7 +117,7 @@ fn a_send_benchmark_counts_what_left() {
 
 #[test]
 fn rivals_are_started_stopped_and_read() {
-    let _turn = loud();
+    let _turn = loud_for_long();
     if !permitted("benchmarks against rivals") {
         return;
     }
@@ -153,7 +153,7 @@ fn rivals_are_started_stopped_and_read() {
 #[test]
 fn switches_are_measured_beside_each_other() {
     // Each is asked to carry some frames, in 50 ms.
-    let _turn = loud();
+    let _turn = loud_for_long();
     if !permitted("a benchmark of switches") {
         return;
     }

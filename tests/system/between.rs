@@ -4,7 +4,7 @@ use crate::case::PLANTED;
 use crate::runs::first_line;
 use crate::support::steal::Steal;
 use crate::support::{Kept, PATHLAB, TestLab, command, finish, installed, is_root, skip, start};
-use crate::{alone, beside};
+use crate::{alone, beside, beside_for_long};
 use linux::sys::process;
 use serde_json::Value;
 use std::process::{Output, Stdio};
@@ -273,7 +273,7 @@ fn knobs_of_the_other_host_are_tried_where_it_lets_us() {
 /// The setting of many that cures the other host is found and kept there.
 #[test]
 fn settings_of_two_hosts_are_searched() {
-    let _turn = beside();
+    let _turn = beside_for_long();
     if !is_root() || !installed("sysctl") {
         return skip("a search between two hosts", "it needs root and sysctl");
     }

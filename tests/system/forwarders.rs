@@ -4,7 +4,7 @@ use crate::support::{
     Kept, PATHLAB, TestLab, again, command, finish, installed, is_root, pathlab, run, skip, start,
     unpacked_ovs,
 };
-use crate::{alone, beside};
+use crate::{alone, beside, beside_for_long};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -238,7 +238,7 @@ fn what_cannot_be_built_is_one_sentence() {
 
 #[test]
 fn ways_are_measured_in_turn_and_make_the_table_of_the_journals() {
-    let _turn = beside();
+    let _turn = beside_for_long();
     if !is_root() {
         return skip("ways measured in turn", "it needs root");
     }
@@ -363,7 +363,7 @@ fn frames_counted(socket: &str, more_than: u64) -> u64 {
 
 #[test]
 fn a_switch_that_sends_all_to_its_controller_and_one_that_forgets_its_rules_are_found() {
-    let _turn = beside();
+    let _turn = beside_for_long();
     if !is_root() {
         return skip("faults of a switch", "it needs root");
     }
@@ -415,7 +415,7 @@ pub fn drops(station: &serde_json::Value) -> Vec<(&str, u64, &str)> {
 
 #[test]
 fn what_the_smallest_forwarder_drops_has_a_name() {
-    let _turn = beside();
+    let _turn = beside_for_long();
     if !is_root() {
         return skip("the ledger through null", "it needs root");
     }
@@ -463,7 +463,7 @@ fn what_the_smallest_forwarder_drops_has_a_name() {
 
 #[test]
 fn frames_for_a_controller_by_a_group_are_no_residual() {
-    let _turn = beside();
+    let _turn = beside_for_long();
     if !is_root() {
         return skip("groups that send to the controller", "it needs root");
     }
@@ -516,7 +516,7 @@ fn frames_for_a_controller_by_a_group_are_no_residual() {
 
 #[test]
 fn ways_with_offloads_on_and_off_close_their_ledgers() {
-    let _turn = beside();
+    let _turn = beside_for_long();
     if !is_root() {
         return skip("ways with offloads on and off", "it needs root");
     }

@@ -2,7 +2,7 @@
 
 use crate::alone;
 use crate::support::steal::Steal;
-use crate::support::turn::{at_once, loud};
+use crate::support::turn::{at_once, loud_for_long};
 use crate::support::{PATHLAB, command, finish, is_root, skip, start};
 use std::path::Path;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn has_verdict(block: &[String]) -> bool {
 
 #[test]
 fn every_command_of_the_readme_works() {
-    let _turn = loud();
+    let _turn = loud_for_long();
     let readme = std::fs::read_to_string("README.md").unwrap();
     let blocks = blocks(&readme);
     let all: Vec<&String> = blocks.iter().flatten().collect();

@@ -2,7 +2,7 @@
 
 use crate::support::turn::at_once;
 use crate::support::{PATHLAB, TestLab, command, finish, installed, is_root, pathlab, run_ok, skip, start};
-use crate::{alone, beside, loud};
+use crate::{alone, beside, loud_for_long};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -250,7 +250,7 @@ fn without_root_a_run_works_in_a_user_namespace() {
 
 #[test]
 fn the_contest_with_the_peers_can_be_held() {
-    let _turn = loud();
+    let _turn = loud_for_long();
     if !installed("netperf") || !installed("iperf3") {
         skip("bench peers, in full", "netperf or iperf3 is not installed");
     }

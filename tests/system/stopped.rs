@@ -1,6 +1,6 @@
 //! Forwarders that get no CPU for a while: what they lose meanwhile has a name, and what they hold is waited for.
 
-use crate::beside;
+use crate::beside_for_long;
 use crate::forwarders::{Bench, CROSS, drops, has_ovs, lab_text, list, measured, station};
 use crate::support::{Kept, PATHLAB, TestLab, command, is_root, skip, start};
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ fn dropped_at_sockets(lab: &TestLab, pid: u64) -> Option<u64> {
 
 #[test]
 fn what_a_switch_did_not_read_is_named_as_the_kernel_counts_it() {
-    let _turn = beside();
+    let _turn = beside_for_long();
     if !is_root() || !has_ovs("losses in front of Open vSwitch") {
         return skip("losses in front of Open vSwitch", "it needs root and Open vSwitch");
     }
@@ -101,7 +101,7 @@ fn what_a_switch_did_not_read_is_named_as_the_kernel_counts_it() {
 
 #[test]
 fn a_test_waits_for_what_a_forwarder_still_holds() {
-    let _turn = beside();
+    let _turn = beside_for_long();
     if !is_root() {
         return skip("frames held by a forwarder", "it needs root");
     }

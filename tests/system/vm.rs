@@ -2,7 +2,7 @@
 
 use crate::support::again::play;
 use crate::support::steal::Steal;
-use crate::support::turn::{beside, loud};
+use crate::support::turn::{beside, beside_for_long, loud_for_long};
 use crate::support::{PATHLAB, command, finish, is_root, run, script_with_own_run, skip, start};
 use serde_json::Value;
 use std::io::Read;
@@ -82,7 +82,7 @@ fn closes(run: &Value, said: &str) {
 
 #[test]
 fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_here() {
-    let _turn = loud();
+    let _turn = loud_for_long();
     let words_of_run = ["run", "own.plan", "--repetitions", "1", "--json"];
     let what = "a run over network cards of a virtual machine";
     let Some((folder, output)) = carried_out(what, "2", ("own.plan", PLAN), &words_of_run) else { return };
@@ -114,7 +114,7 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
 /// What the kernel of this host may not have: containers under the hardware address of their host's card.
 #[test]
 fn ipvlans_over_a_card_close_their_ledger() {
-    let _turn = loud();
+    let _turn = loud_for_long();
     let plan = PLAN.replace("bond-vlan", "ipvlan");
     let words_of_run = ["run", "own.plan", "--repetitions", "1", "--json"];
     let done = carried_out("ipvlans of another kernel", "1", ("own.plan", &plan), &words_of_run);
@@ -124,7 +124,7 @@ fn ipvlans_over_a_card_close_their_ledger() {
 
 #[test]
 fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
-    let _turn = loud();
+    let _turn = loud_for_long();
     let case = ["case", "run", "moderation.case", "--pairs", PAIRS, "--json"];
     let steal = Steal::begin();
     let done = carried_out("the case of interrupt moderation", "1", ("moderation.case", MODERATION), &case);
@@ -135,7 +135,7 @@ fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
 
 #[test]
 fn interrupts_that_wait_are_named_first_and_the_cure_is_shown() {
-    let _turn = loud();
+    let _turn = loud_for_long();
     let prove = ["prove", "--doctor", "--most", "1", "--plan", "slow.plan", "--pairs", PAIRS, "--json"];
     let steal = Steal::begin();
     let what = "a proof with network cards";
@@ -227,7 +227,7 @@ fn a_lab_takes_cards_and_gives_them_back_as_they_were() {
 
 #[test]
 fn a_machine_ends_with_the_process_that_started_it_and_an_interrupt_reaches_its_command() {
-    let _turn = beside();
+    let _turn = beside_for_long();
     let Some(unpacked) = unpacked("the end of a virtual machine") else { return };
     let folder = tempfile::tempdir().unwrap();
     // Its command never ends by itself.
