@@ -146,6 +146,39 @@ fn streaming<T>(lab: &TestLab, work: impl FnOnce() -> T) -> T {
     done
 }
 
+/// 2,000 rules that each datagram is compared with: where they are, the time that they take is a share of the soft interrupts and not of the sender.
+#[test]
+fn rules_of_a_firewall_are_named_with_their_share_and_gone_when_they_are_flushed() {
+    let _turn = beside();
+    let Some(lab) = lab(PAIR, "doctor") else { return };
+    if !installed("iperf3") || !installed("nft") {
+        return skip("doctor of a firewall", "iperf3 or nft is not installed");
+    }
+    let rules: String = (0..2000).map(|n| format!("ip saddr 192.0.{}.{} drop; ", n / 250, n % 250)).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.nft");
+    std::fs::write(
+        &file,
+        format!("table ip t {{ chain c {{ type filter hook input priority 0; {rules} }}; }}"),
+    )
+    .unwrap();
+    lab.must("b", &format!("nft -f {}", file.display()));
+    let firewall = |report: &Value| {
+        let rules = report["rules"].as_array().unwrap();
+        rules.iter().find(|rule| rule["id"] == "IP-05").expect("a rule of the doctor").clone()
+    };
+    let [with, without] = streaming(&lab, || {
+        let with = firewall(&examined(&lab, "throughput", "1s"));
+        lab.must("b", "nft flush ruleset");
+        [with, firewall(&examined(&lab, "throughput", "1s"))]
+    });
+    if with["status"] == "unknown" {
+        return skip("doctor of a firewall", with["evidence"].as_str().unwrap_or_default());
+    }
+    assert!(with["status"] == "finding" && with["loss"].as_f64() > Some(0.1), "{with}");
+    assert_ne!(without["status"], "finding", "{without}");
+}
+
 #[test]
 fn small_socket_buffers_are_named_first_with_the_connection_that_waits() {
     let _turn = beside();

@@ -3,13 +3,15 @@
 //! **What.** [`take`] reads all facts, waits for the window while cards' interrupts and polls are timed, reads again, and puts both together. How
 //! long a card waited from interrupt to poll is what a ring has to hold.
 //!
-//! **Price.** Two readings, and in the window the programs of `pathlab llstat` for each card, at most [`MOST_CARDS`]. Nothing is changed.
+//! **Price.** Two readings, and in the window the programs of `pathlab llstat` for each card, at most [`MOST_CARDS`], and a thousand samples of each
+//! CPU. Nothing is changed.
 
 pub mod beside;
 
+use linux::observe::function_shares::FunctionShares;
 use linux::observe::known::{FactReading, FactSources};
 use linux::observe::llstat::Llstat;
-use linux::sys::process;
+use linux::sys::{clock, process};
 use load::conversation::facts::Host;
 use load::conversation::observation::Nodes;
 use record::facts::{Fact, Facts, Known};
@@ -76,10 +78,15 @@ pub fn take(wish: &FactWish, mut progress: impl FnMut(Duration)) -> Result<Facts
     let sources = sources(wish)?;
     let before = sources.read()?;
     let mut timed = timed(wish, &before);
+    let functions = FunctionShares::start(wish.window);
     wait(wish.window, &mut timed, &mut progress)?;
+    let functions = functions.stop();
     // The programs are read before the second reading makes frames of its own.
     let stalls: Vec<_> = timed.into_iter().map(stall).collect();
     let mut facts = sources.window(before, sources.read()?);
+    let begun = clock::thread_cpu_ns();
+    facts.host.extend(functions.known());
+    facts.cost_cpu_ns += clock::thread_cpu_ns() - begun;
     for (node, interface, known) in stalls {
         if let Some(own) = facts.nodes.get_mut(&node).and_then(|node| node.interfaces.get_mut(&interface)) {
             own.extend(known);

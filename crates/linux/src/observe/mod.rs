@@ -29,6 +29,7 @@ pub mod flow_program;
 pub mod flow_watch;
 pub mod foreign;
 mod frames_program;
+pub mod function_shares;
 pub mod interrupts;
 pub mod irq_targets;
 pub mod known;

@@ -1,10 +1,10 @@
 //! Kernel functions by address: `/proc/kallsyms`.
 //!
 //! The witness knows the address of the call that dropped a frame; people know functions. The file has more than
-//! 100 000 lines, so it is read once in a process and only if something was dropped. Where the kernel hides addresses
+//! 100 000 lines, so it is read once in a process and only when it is needed. Where the kernel hides addresses
 //! (`kernel.kptr_restrict`) they read as zero and nothing resolves.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Functions in the order of their addresses.
 #[derive(Debug, Default)]
@@ -53,10 +53,38 @@ impl Symbols {
     }
 }
 
-/// The running kernel's functions; empty if they cannot be read.
+/// The running kernel's functions when they were first asked for; empty if they cannot be read.
 pub fn running() -> &'static Symbols {
     static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
-    SYMBOLS.get_or_init(|| Symbols::parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default()))
+    SYMBOLS.get_or_init(read)
+}
+
+/// The running kernel's functions with those of the modules that are loaded now: read again when modules came or went.
+pub fn current() -> Arc<Symbols> {
+    static READ: Mutex<Option<(Vec<String>, Arc<Symbols>)>> = Mutex::new(None);
+    let modules = modules(&std::fs::read_to_string("/proc/modules").unwrap_or_default());
+    let mut last = READ.lock().unwrap_or_else(|broken| broken.into_inner());
+    match &*last {
+        Some((of, symbols)) if *of == modules => Arc::clone(symbols),
+        _ => {
+            let symbols = Arc::new(read());
+            *last = Some((modules, Arc::clone(&symbols)));
+            symbols
+        }
+    }
+}
+
+fn read() -> Symbols {
+    Symbols::parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+}
+
+/// Name, size and address of each line of `/proc/modules`; who uses a module is left out.
+fn modules(text: &str) -> Vec<String> {
+    let known = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        [0, 1, 5].map(|word| words.get(word).copied().unwrap_or_default()).join(" ")
+    };
+    text.lines().map(known).collect()
 }
 
 #[cfg(test)]
@@ -75,6 +103,19 @@ mod tests {
         assert_eq!(symbols.function(0xffff_ffff_8100_0201), Some("ip_rcv_core"));
         assert_eq!(symbols.function(0x1000), None);
         assert_eq!(symbols.function(u64::MAX), None, "too far behind the last function");
+    }
+
+    #[test]
+    fn modules_are_the_same_whoever_uses_them() {
+        let of = |used: &str| {
+            modules(&format!("nf_tables 311296 {used} Live 0xffffffffc0a00000\nveth 45056 0 - Live 0x0\n"))
+        };
+        assert_eq!(of("3 nft_ct,nft_log,"), of("0 -"));
+        assert_ne!(
+            of("0 -"),
+            modules("nf_tables 311296 0 - Live 0xffffffffc0b00000\nveth 45056 0 - Live 0x0\n")
+        );
+        assert_eq!(current().is_empty(), running().is_empty());
     }
 
     #[test]

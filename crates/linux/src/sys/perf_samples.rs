@@ -16,8 +16,10 @@ const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 // PERF_SAMPLE_TID, _TIME, _CALLCHAIN, _CPU: in a sample they follow each other as TID, TIME, CPU, CALLCHAIN.
 const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 2 | 1 << 5 | 1 << 7;
-/// Say when a process gets another name.
+/// Say when a process gets another name (`comm` of `struct perf_event_attr`).
 const NAMES: u64 = 1 << 9;
+/// Leave out callers in the process (`exclude_callchain_user`).
+const KERNEL_ONLY: u64 = 1 << 22;
 
 // Kinds of records (enum perf_event_type).
 const LOST: u32 = 2;
@@ -29,8 +31,10 @@ const SAMPLE: u32 = 9;
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// Pages of a ring, a power of two: 512 KiB, which holds one second of 1000 samples of 60 callers.
+/// Pages of a ring, a power of two: 512 KiB, which holds 1000 samples of 60 callers.
 pub const RING_PAGES: usize = 128;
+/// The same without callers in the process: 256 KiB, 1000 samples of 28 callers.
+const KERNEL_RING_PAGES: usize = 64;
 
 /// Addresses at and above are not addresses, but say whose the next ones are (`PERF_CONTEXT_MAX`).
 const CONTEXTS: u64 = -4095i64 as u64;
@@ -80,7 +84,16 @@ struct Ring {
     mapping: Mapping,
     _event: OwnedFd,
     page: usize,
+    /// Bytes behind the first page.
+    room: usize,
     position: u64,
+}
+
+/// What is kept of each sample.
+#[derive(Clone, Copy)]
+struct Kept {
+    flags: u64,
+    pages: usize,
 }
 
 impl Samples {
@@ -89,11 +102,23 @@ impl Samples {
     /// # Errors
     /// `EACCES` or `EPERM` without permission (`kernel.perf_event_paranoid`, `CAP_PERFMON`), `ENOMEM`.
     pub fn start(hz: u32) -> io::Result<Samples> {
+        Self::open(hz, Kept { flags: NAMES, pages: RING_PAGES })
+    }
+
+    /// The same without callers in the process and without names: what functions of the kernel took.
+    ///
+    /// # Errors
+    /// As [`Samples::start`].
+    pub fn of_kernel(hz: u32) -> io::Result<Samples> {
+        Self::open(hz, Kept { flags: KERNEL_ONLY, pages: KERNEL_RING_PAGES })
+    }
+
+    fn open(hz: u32, kept: Kept) -> io::Result<Samples> {
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         let configured = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_CONF)?.unwrap_or(1);
         let mut rings = vec![];
         for cpu in 0..configured as libc::c_int {
-            match Ring::open(hz, cpu, page) {
+            match Ring::open(hz, cpu, page, kept) {
                 Ok(ring) => rings.push(ring),
                 // A CPU that is switched off is not looked at.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
@@ -115,7 +140,7 @@ impl Samples {
 }
 
 impl Ring {
-    fn open(hz: u32, cpu: libc::c_int, page: usize) -> io::Result<Ring> {
+    fn open(hz: u32, cpu: libc::c_int, page: usize, kept: Kept) -> io::Result<Ring> {
         let attributes = EventAttributes {
             kind: PERF_TYPE_SOFTWARE,
             size: size_of::<EventAttributes>() as u32,
@@ -123,12 +148,13 @@ impl Ring {
             // A period of the clock, in nanoseconds. With a frequency instead, Linux 6.18 passes idle CPUs over.
             sample_period: 1_000_000_000 / u64::from(hz.max(1)),
             sample_type: SAMPLE_TYPE,
-            flags: NAMES,
+            flags: kept.flags,
             ..EventAttributes::default()
         };
         let event = open_event(&attributes, cpu)?;
-        let mapping = Mapping::ring(event.as_fd(), page * (1 + RING_PAGES), 0)?;
-        Ok(Ring { mapping, _event: event, page, position: 0 })
+        let room = page * kept.pages;
+        let mapping = Mapping::ring(event.as_fd(), page + room, 0)?;
+        Ok(Ring { mapping, _event: event, page, room, position: 0 })
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
@@ -157,9 +183,8 @@ impl Ring {
 
     /// A copy of so many bytes, which may go round the end of the ring.
     fn bytes(&self, position: u64, length: usize) -> Vec<u8> {
-        let room = self.page * RING_PAGES;
-        let at = (position % room as u64) as usize;
-        let first = length.min(room - at);
+        let at = (position % self.room as u64) as usize;
+        let first = length.min(self.room - at);
         let part = |at: usize, length: usize| {
             // SAFETY: both parts lie inside the ring behind the first page; the kernel leaves alone what is before the head until
             // the tail is behind it.

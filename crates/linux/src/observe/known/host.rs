@@ -26,8 +26,6 @@ const SETTINGS: [&str; 13] = [
     "net.ipv4.tcp_mem",
     "net.ipv4.udp_mem",
 ];
-/// What needs samples of functions, which are not taken.
-const SAMPLED: [&str; 2] = ["perf.nft_share", "perf.iommu_share"];
 
 /// Reads them below a root directory.
 pub(super) fn read(root: &Path) -> Known {
@@ -58,9 +56,6 @@ pub(super) fn read(root: &Path) -> Known {
     know("pci.aspm", chosen(&root.join("sys/module/pcie_aspm/parameters/policy")));
     know("kernel", words(&root.join("proc/sys/kernel/osrelease")));
     know("iommu", Fact::Text(iommu(root).into()));
-    for name in SAMPLED {
-        know(name, Fact::unknown("functions are not sampled (perf top tells)"));
-    }
     known.extend(virtualisation(root));
     known.extend(memory(root, &cpus));
     known.extend(idle_states(&cpu, &cpus));

@@ -21,7 +21,7 @@ use super::symbols::Symbols;
 use crate::sys::perf_samples::SampleRecord;
 
 /// What holds soft interrupts, by its names through the years.
-const SOFTIRQ: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
+pub(super) const SOFTIRQ: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
 /// Behind the name of a function of the kernel, as other tools have it.
 pub const OF_KERNEL: &str = "_[k]";
 
