@@ -29,6 +29,10 @@ const FEATURES_HW: u16 = 2;
 const FEATURES_WANTED: u16 = 3;
 const FEATURES_ACTIVE: u16 = 4;
 const FEATURES_NOCHANGE: u16 = 5;
+/// `ETHTOOL_MSG_LINKMODES_GET`, `…_SET`, and the sets of modes in them: what this end can and offers, and what the other end offers.
+const LINK_MODES: Group = Group { get: 4, set: 5 };
+const LINK_MODES_OURS: u16 = 3;
+const LINK_MODES_PEER: u16 = 4;
 /// `ETHTOOL_A_BITSET_BITS`, `ETHTOOL_A_BITSET_BITS_BIT`, and of a bit its name and that it is set.
 const BITS: u16 = 3;
 const BIT: u16 = 1;
@@ -99,6 +103,11 @@ impl Netlink {
         Ok(features(&self.settings(FEATURES, index)?))
     }
 
+    /// The highest speed that both ends of a link can do, in Mbit/s; none where the driver does not tell what the other end offers.
+    pub fn common_speed(&mut self, index: u32) -> Answer<Option<u32>> {
+        Ok(common_speed(&self.settings(LINK_MODES, index)?))
+    }
+
     /// Asks for a feature, or no more.
     pub fn set_feature(&mut self, index: u32, name: &str, on: bool) -> Answer {
         self.ethtool(&request(FEATURES.set, index, &wanted(name, on))).map(drop)
@@ -131,6 +140,14 @@ fn features(reply: &[u8]) -> BTreeMap<String, FeatureState> {
     // Some bits have no name on some kernels.
     found.remove("");
     found
+}
+
+fn common_speed(reply: &[u8]) -> Option<u32> {
+    let set = |number| bits(Attributes(reply).get(number).unwrap_or_default());
+    let ours = set(LINK_MODES_OURS);
+    let both = set(LINK_MODES_PEER).into_iter().filter(|(mode, _)| ours.iter().any(|(own, _)| own == mode));
+    // "1000baseT/Full"; among the modes are also kinds of ports and of pauses.
+    both.filter_map(|(mode, _)| mode.split_once("base")?.0.parse().ok()).max()
 }
 
 /// The names of the bits that a set lists, and whether it says of each that it is set; a set without a mask lists only those.
@@ -211,6 +228,20 @@ mod tests {
         assert_eq!((state("netns-local"), state("")), (Some((false, false, false)), None));
     }
 
+    #[test]
+    fn the_common_speed_is_of_a_mode_that_both_ends_can() {
+        let reply = |ours: &[&str], peer: &[&str]| {
+            [attribute(LINK_MODES_OURS, &set(ours)), attribute(LINK_MODES_PEER, &set(peer))].concat()
+        };
+        // Offered or not, this end can do 1000.
+        let ours = ["+10baseT/Half", "+100baseT/Full", "1000baseT/Full", "+Autoneg", "+TP"];
+        let fast = ["100baseT/Full", "1000baseT/Full", "10000baseT/Full", "Autoneg", "Pause"];
+        assert_eq!(common_speed(&reply(&ours, &fast)), Some(1000));
+        assert_eq!(common_speed(&reply(&ours, &["100baseT/Full", "Autoneg"])), Some(100));
+        assert_eq!(common_speed(&reply(&ours, &["40000baseCR4/Full", "Autoneg"])), None);
+        assert_eq!(common_speed(&attribute(LINK_MODES_OURS, &set(&ours))), None, "the other end is not told");
+    }
+
     /// Written out by hand from `include/uapi/linux/ethtool_netlink.h`: rx 512 of interface 7, and a feature `ab`.
     #[test]
     fn requests_are_those_of_the_kernel_s_header() {
@@ -227,7 +258,7 @@ mod tests {
     proptest! {
         #[test]
         fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = (features(&noise), text(&noise));
+            let _ = (features(&noise), common_speed(&noise), text(&noise));
         }
     }
 }

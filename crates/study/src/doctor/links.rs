@@ -35,10 +35,12 @@ pub(super) const RULES: &[DoctorRule] = &[
         risk: "the link flaps",
         source: "NDT",
         look: |look| {
-            let (duplex, speed, max) =
-                (look.text("duplex")?, look.number("speed_mbps")?, look.number("speed.max_mbps")?);
-            let loss = if duplex == "half" { 0.8 } else { 1.0 - speed / max.max(1.0) };
-            when(duplex == "half" || speed < max, loss, format!("{speed} of {max} Mbit/s, {duplex} duplex"))
+            let (duplex, speed) = (look.text("duplex")?, look.number("speed_mbps")?);
+            if duplex == "half" {
+                return when(true, 0.8, format!("{speed} Mbit/s, half duplex"));
+            }
+            let max = look.number("speed.max_mbps")?;
+            when(speed < max, 1.0 - speed / max.max(1.0), format!("{speed} of {max} Mbit/s, {duplex} duplex"))
         },
     },
     DoctorRule {

@@ -141,6 +141,9 @@ pub(super) fn read(netlink: &mut Netlink, link: &Link, around: &Around<'_>) -> K
             }
         }
     }
+    if kind == "card" {
+        known.insert("speed.max_mbps".into(), common_speed(netlink, sample.index));
+    }
     if kind == "vlan" {
         known.extend(lower(netlink, link, around));
     }
@@ -317,7 +320,6 @@ fn of_sysfs(folder: &Path) -> Known {
         ("threaded".into(), word(&folder.join("threaded"))),
         ("duplex".into(), words(&folder.join("duplex"))),
         ("speed_mbps".into(), speed(&folder.join("speed"))),
-        ("speed.max_mbps".into(), Fact::unknown("what both ends can is not read (ethtool tells)")),
     ])
 }
 
@@ -332,6 +334,15 @@ fn speed(path: &Path) -> Fact {
         Ok(Ok(speed)) if speed > 0.0 => Fact::Number(speed),
         Ok(_) => Fact::unknown("the driver tells no speed"),
         Err(_) => Fact::unknown("the link has no speed: it is down, or it has none"),
+    }
+}
+
+/// What both ends of the link can.
+fn common_speed(netlink: &mut Netlink, index: u32) -> Fact {
+    match netlink.common_speed(index) {
+        Ok(Some(speed)) => Fact::Number(speed.into()),
+        Ok(None) => Fact::unknown("the driver does not tell what the other end offers"),
+        Err(error) => Fact::unknown(format!("the modes of the link cannot be read: {error}")),
     }
 }
 
