@@ -78,6 +78,25 @@ pub fn listen(address: SocketAddr, options: &Options, backlog: i32) -> Opened<Tc
     Ok((TcpListener::from(fd), refused))
 }
 
+/// Ports below are mostly those of services.
+const FIRST_SPARE_PORT: u16 = 20_000;
+
+/// A port, by chance, that the kernel gives to no connection of this network namespace by itself; none where its range
+/// (`net.ipv4.ip_local_port_range`) leaves none. It may be in use.
+pub fn spare_port() -> Option<u16> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut ends = range.split_ascii_whitespace().map(str::parse);
+    let (Some(Ok(first)), Some(Ok(last))) = (ends.next(), ends.next()) else { return None };
+    spare(first, last, fastrand::usize(..))
+}
+
+/// One of the ports outside of that range, by a number of any size.
+fn spare(first: u16, last: u16, number: usize) -> Option<u16> {
+    let ports: Vec<u16> =
+        (FIRST_SPARE_PORT..=u16::MAX).filter(|port| !(first..=last).contains(port)).collect();
+    ports.get(number.checked_rem(ports.len())?).copied()
+}
+
 /// Whether a connection of this network namespace could use that congestion control: tries it on a socket that is thrown away. The
 /// kernel loads a module where it may.
 ///
@@ -209,5 +228,13 @@ mod tests {
         drop(listener);
         let error = connect(address, &Options::default(), Duration::from_secs(2)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn a_spare_port_is_outside_of_the_range() {
+        assert_eq!(spare(32_768, 60_999, 0), Some(20_000));
+        assert_eq!(spare(32_768, 60_999, 12_768), Some(61_000));
+        assert_eq!(spare(32_768, 60_999, 12_767), Some(32_767));
+        assert_eq!(spare(1024, 65_535, 7), None);
     }
 }

@@ -240,15 +240,32 @@ struct Listener<T> {
     report: fn(Vec<T>, u64, &TestSpec) -> EndReport,
 }
 
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
 /// Listens at the setup's address.
 pub fn bind(setup: &Setup, method: String) -> Result<(TcpListener, Prepared)> {
-    let open = |address| tcp::listen(address, &options(&setup.spec), 128);
+    let open = |address| listen_at_spare_port(address, &options(&setup.spec));
     let ((listener, mut refused), note) = open_at(setup.address, "listening", open)
         .map_err(|error| Problem::host(format!("cannot listen for TCP at {}: {error}", setup.address)))?;
     refused.extend(note);
     let mut prepared = prepared(&listener, listener.local_addr(), None, refused);
     (prepared.settings.congestion, prepared.settings.method) = (tcp::congestion(&listener).ok(), method);
     Ok((listener, prepared))
+}
+
+/// How many ports are tried that may be in use.
+const TRIES: usize = 16;
+
+/// Listens at a port that no connection of a stranger gets by chance: the test's frames are known by it.
+fn listen_at_spare_port(address: SocketAddr, options: &Options) -> io::Result<(TcpListener, Vec<String>)> {
+    for port in (0..TRIES).map_while(|_| tcp::spare_port()) {
+        match tcp::listen(SocketAddr::new(address.ip(), port), options, BACKLOG) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            other => return other,
+        }
+    }
+    tcp::listen(address, options, BACKLOG)
 }
 
 /// Listens at the setup's address. Each connection is served by `serve`; `report` makes one report of what all of them
