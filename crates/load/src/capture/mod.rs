@@ -205,6 +205,16 @@ fn kernel_filters(uri: &str) -> bool {
     kind.is_some_and(|kind| kind.through == Through::PacketSocket)
 }
 
+/// True for a capture file, also behind `fault:`: it waits for whoever reads it.
+fn is_file(uri: &str) -> bool {
+    let Ok(uri) = Uri::parse(uri) else { return false };
+    match PortKind::named(&uri.kind).map(|kind| kind.through) {
+        Some(Through::File) => true,
+        Some(Through::Port) => is_file(&uri.rest),
+        _ => false,
+    }
+}
+
 /// What frames of the port begin with.
 fn link_of(receiver: &dyn Receiver) -> Link {
     receiver.interfaces().first().map_or(Link::ETHERNET, |interface| interface.link)
@@ -213,7 +223,8 @@ fn link_of(receiver: &dyn Receiver) -> Link {
 fn prepare_writer(wish: &CaptureOptions, threads: usize, link: Link) -> Result<Option<Writing>> {
     let Some(file) = &wish.file else { return Ok(None) };
     let snap = wish.snap.unwrap_or(u32::MAX).min(wire::pcap::MAX_FRAME) as usize;
-    let (lanes, collector) = queue::lanes(threads, wish.queue_bytes, snap);
+    let (mut lanes, collector) = queue::lanes(threads, wish.queue_bytes, snap);
+    lanes.iter_mut().for_each(|lane| lane.waits = is_file(&wish.uri));
     let mut file = file.clone();
     file.interface.link = link;
     Ok(Some((lanes, writer::prepare(file, collector, threads)?)))

@@ -3,10 +3,11 @@
 //! **What.** Every receiving thread has a [`ReceiverSide`] with a fixed number of blocks. It copies frames into one, hands it to
 //! the writer, and gets it back empty. **Why.** A disk stalls for hundreds of milliseconds; a ring that is read in place
 //! would overflow meanwhile, where nobody can say which frames. Here the frame that finds no block is counted: place
-//! `queue`, name `full`. **Price.** One copy of every frame that is written, and the memory of the blocks.
+//! `queue`, name `full`. A capture file waits for its reader, and nothing of it may be lost: there the frame waits for a
+//! block ([`ReceiverSide::waits`]). **Price.** One copy of every frame that is written, and the memory of the blocks.
 
 use linux::port::Meta;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Bytes of frames in one block; the longest frame of a capture file fits into it.
 pub const BLOCK: usize = 512 << 10;
@@ -71,6 +72,8 @@ pub struct ReceiverSide {
     now: Option<Block>,
     snap: usize,
     lost: u32,
+    /// Where frames come from waits for us: one that finds no block waits for it.
+    pub waits: bool,
     /// Frames that found no block.
     pub dropped: u64,
 }
@@ -106,14 +109,15 @@ pub fn lanes(count: usize, bytes: usize, snap: usize) -> (Vec<ReceiverSide>, Col
             let _ = to_lane.send(Block::new(number));
         }
         back.push(to_lane);
-        ReceiverSide { full: to_writer.clone(), empty, now: None, snap: snap.min(BLOCK), lost: 0, dropped: 0 }
+        let full = to_writer.clone();
+        ReceiverSide { full, empty, now: None, snap: snap.min(BLOCK), lost: 0, waits: false, dropped: 0 }
     };
     let lanes = (0..count).map(make).collect();
     (lanes, Collector { full, back, blocks })
 }
 
 impl ReceiverSide {
-    /// Copies a frame; false when there is no room.
+    /// Copies a frame; false when there is no room, and none was waited for.
     #[inline]
     pub fn push(&mut self, bytes: &[u8], meta: &Meta) -> bool {
         let bytes = &bytes[..bytes.len().min(self.snap)];
@@ -122,13 +126,12 @@ impl ReceiverSide {
             self.hand_over(meta.stamp.ns);
         }
         if self.now.is_none() {
-            match self.empty.try_recv() {
-                Ok(block) => self.now = Some(block),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
-                    self.dropped += 1;
-                    self.lost = self.lost.saturating_add(1);
-                    return false;
-                }
+            // The writer gives every block back, even when it can write no more.
+            self.now = if self.waits { self.empty.recv().ok() } else { self.empty.try_recv().ok() };
+            if self.now.is_none() {
+                self.dropped += 1;
+                self.lost = self.lost.saturating_add(1);
+                return false;
             }
         }
         let Some(block) = &mut self.now else { return false };

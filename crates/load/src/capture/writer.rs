@@ -411,4 +411,27 @@ mod tests {
         }
         assert_eq!(lost, 100 - pushed);
     }
+
+    #[test]
+    fn a_lane_that_waits_loses_nothing_to_a_writer_that_is_slower() {
+        let (mut lanes, collector) = queue::lanes(1, 0, 65535);
+        let mut lane = lanes.remove(0);
+        lane.waits = true;
+        let reader = std::thread::spawn(move || {
+            let pushed = (0..200).filter(|&i| lane.push(&[1; 60_000], &meta(i))).count();
+            let dropped = lane.dropped;
+            lane.finish();
+            (pushed, dropped)
+        });
+        let mut got = 0;
+        while let Ok(block) = collector.full.recv() {
+            got += block.frames.len();
+            let last = block.last;
+            collector.give_back(block);
+            if last {
+                break;
+            }
+        }
+        assert_eq!((reader.join().unwrap(), got), ((200, 0), 200));
+    }
 }
