@@ -181,6 +181,7 @@ fn file(args: &CaptureArgs, path: &str) -> FileOptions {
         overwrite: args.overwrite,
         interface,
         directions: true,
+        ..FileOptions::default()
     }
 }
 

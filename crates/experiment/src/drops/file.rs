@@ -63,6 +63,7 @@ impl DeadFile {
             offload: Default::default(),
             way: FrameDirection::In,
             interface,
+            link,
         };
         let comment = comment(frame, row);
         self.writer.write_with(bytes, &meta, Extra { lost: None, comment: &comment })

@@ -14,6 +14,7 @@ use super::Stamp;
 use std::ops::Range;
 use std::ptr::NonNull;
 use wire::offload::Offload;
+use wire::pcap::Link;
 
 /// The most frames of one batch.
 pub const MAX_BATCH: usize = 512;
@@ -52,6 +53,8 @@ pub struct Meta {
     pub way: FrameDirection,
     /// Which interface of a capture file it came from, from 0; 0 everywhere else.
     pub interface: u32,
+    /// What its bytes begin with: Ethernet, but in a capture file.
+    pub link: Link,
 }
 
 /// Where the bytes of a slot live, hence who gets them back.

@@ -409,7 +409,7 @@ pub struct PortOptions {
     pub queue: Option<u32>,
     /// One of several receivers.
     pub member: Option<Member>,
-    /// Take frames of a capture file that are not Ethernet, too ([`Receiver::interfaces`] says what they are): for those
+    /// Take frames of a capture file that are not Ethernet, too ([`Meta::link`] says what they are): for those
     /// who look at frames and do not send them. Otherwise such a file is refused.
     pub any_link: bool,
     /// Bytes of the kernel's memory that a ring may take when its settings say nothing; the kind's own choice when none. Who opens

@@ -16,6 +16,7 @@ use record::NamedCount;
 use record::capture::{CaptureCensus, ProtocolCount, Talker};
 use wire::frame;
 use wire::layers::{Layers, VLAN_TAGS};
+use wire::pcap::Link;
 
 /// The size classes of RFC 2819 (`etherStatsPkts…Octets`), by octets with FCS; frames here are without it.
 const SIZES: [(&str, u32); 8] = [
@@ -176,8 +177,6 @@ pub struct Census {
     pub frames: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
-    /// Frames begin with an Ethernet header; others are only counted and measured.
-    pub ethernet: bool,
     /// Nothing is looked at but lengths and whose clock stamped.
     pub only_count: bool,
     sizes: [u64; SIZES.len()],
@@ -200,7 +199,6 @@ impl Census {
         Census {
             frames: 0,
             bytes: 0,
-            ethernet: true,
             only_count: false,
             sizes: [0; SIZES.len()],
             ethertypes: [Count::default(); OTHER + 1],
@@ -235,7 +233,8 @@ impl Census {
         if !meta.offload.is_complete() {
             self.offloads(bytes, length, meta);
         }
-        if !self.ethernet {
+        // What does not begin with an Ethernet header is only counted and measured.
+        if meta.link != Link::ETHERNET {
             self.ethertypes[OTHER].add(length.into());
         } else if !self.plain(bytes, length.into(), meta)
             && self.headers(bytes, length.into(), meta).is_none()

@@ -118,12 +118,7 @@ pub fn run(wish: &CaptureOptions, listener: &mut dyn Listener) -> Result<Outcome
     let opening = read(&mut watcher);
     let (receivers, settings) = open(wish)?;
     let shared = Shared::new(receivers.len(), wish.count);
-    let link = link_of(&*receivers[0]);
-    if link != Link::ETHERNET && wish.filter.is_some() {
-        return Err(Problem::input("filters are compiled for Ethernet, and these frames are something else")
-            .at(&wish.uri)
-            .help("capture without a filter"));
-    }
+    let link = link_of(wish, &*receivers[0]);
     let (lanes, ready) = prepare_writer(wish, receivers.len(), link)?.unzip();
     let before = read(&mut watcher);
     listener.opened(&settings)?;
@@ -179,7 +174,8 @@ fn open(wish: &CaptureOptions) -> Result<Opened> {
             filter: filter.clone(),
             stamps: wish.stamps,
             member: (count > 1).then_some(Member { index, count, group }),
-            any_link: true,
+            // Filters are compiled for Ethernet.
+            any_link: wish.filter.is_none(),
             ..PortOptions::default()
         };
         let port = port::open(&patient(&wish.uri), &wish_of_port)?;
@@ -215,18 +211,18 @@ fn is_file(uri: &str) -> bool {
     }
 }
 
-/// What frames of the port begin with.
-fn link_of(receiver: &dyn Receiver) -> Link {
-    receiver.interfaces().first().map_or(Link::ETHERNET, |interface| interface.link)
+/// What frames of the port begin with; none for a pipe, which says so later.
+fn link_of(wish: &CaptureOptions, receiver: &dyn Receiver) -> Option<Link> {
+    let first = receiver.interfaces().first().map(|interface| interface.link);
+    if is_file(&wish.uri) { first } else { Some(Link::ETHERNET) }
 }
 
-fn prepare_writer(wish: &CaptureOptions, threads: usize, link: Link) -> Result<Option<Writing>> {
+fn prepare_writer(wish: &CaptureOptions, threads: usize, link: Option<Link>) -> Result<Option<Writing>> {
     let Some(file) = &wish.file else { return Ok(None) };
     let snap = wish.snap.unwrap_or(u32::MAX).min(wire::pcap::MAX_FRAME) as usize;
     let (mut lanes, collector) = queue::lanes(threads, wish.queue_bytes, snap);
     lanes.iter_mut().for_each(|lane| lane.waits = is_file(&wish.uri));
-    let mut file = file.clone();
-    file.interface.link = link;
+    let file = FileOptions { link, ..file.clone() };
     Ok(Some((lanes, writer::prepare(file, collector, threads)?)))
 }
 
@@ -241,7 +237,6 @@ fn workers<'a>(
     let offset_ns = clock::realtime_ns().wrapping_sub(clock::monotonic_ns());
     let make = |(number, (receiver, lane)): (usize, (Box<dyn Receiver>, Option<ReceiverSide>))| {
         let (mut census, filter) = (Census::new(offset_ns), filter.clone());
-        census.ethernet = link_of(&*receiver) == Link::ETHERNET;
         census.only_count = wish.only_count;
         let tally =
             Tally { counts: Counts { census, filtered: 0, after: 0, recorded: None }, lane, filter, shared };

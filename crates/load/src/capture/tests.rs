@@ -114,6 +114,44 @@ fn statistics_of(path: &str) -> wire::pcap::Statistics {
     found.unwrap_or_else(|| panic!("{path} has no statistics"))
 }
 
+/// A file with a frame of raw IP and an Ethernet frame, at interfaces of their own.
+fn mixed(path: &Path) {
+    use linux::port::pcap::{Options, Writer};
+    use wire::pcap::Interface;
+    let raw = Interface { link: Link(101), ..Interface::default() };
+    let options = Options { interfaces: vec![raw, Interface::default()], ..Options::default() };
+    let mut writer = Writer::create(path.to_str().unwrap(), options).unwrap();
+    for interface in [0, 1] {
+        let meta = Meta { wire_length: 60, interface, ..Meta::default() };
+        writer.write(&[0x45; 60], &meta).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn frames_of_several_link_types_are_told_apart_and_stay_what_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let [from, to, pcap] = ["from.pcapng", "to.pcapng", "to.pcap"].map(|name| folder.path().join(name));
+    mixed(&from);
+    let of =
+        |uri: &Path| CaptureOptions { uri: format!("pcap:{}", uri.display()), ..CaptureOptions::default() };
+    let copy = run(&CaptureOptions { file: file(&to), ..of(&from) }, &mut Ear::default()).unwrap();
+    assert_eq!(
+        copy.report.census.talkers.len(),
+        1,
+        "raw IP has no hardware addresses: {:?}",
+        copy.report.census
+    );
+    let wish = PortOptions { direction: Direction::Receive, any_link: true, ..PortOptions::default() };
+    let mut copied = port::open(&of(&to).uri, &wish).unwrap().receiver.unwrap();
+    let batch = copied.receive(9, port::Wait::Poll).unwrap();
+    let links: Vec<Link> = (0..batch.len()).map(|i| batch.meta(i).link).collect();
+    assert_eq!(links, [Link(101), Link::ETHERNET]);
+    let refused = run(&CaptureOptions { file: file(&pcap), ..of(&from) }, &mut Ear::default()).unwrap();
+    let why = refused.problem.unwrap().to_string();
+    assert!(why.contains("one link type") && why.contains("write pcapng"), "{why}");
+}
+
 #[test]
 fn losses_count_in_the_file_that_was_open() {
     let folder = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use wire::pcap::{Interface, Statistics};
+use wire::pcap::{Interface, Link, Statistics};
 
 /// How long after its time a frame of a lane may still appear.
 pub const WINDOW_NS: u64 = 200_000_000;
@@ -37,8 +37,10 @@ pub struct FileOptions {
     pub keep: Option<usize>,
     /// A file that exists already may be replaced.
     pub overwrite: bool,
-    /// The interface that is written into the file.
+    /// The interface that is written into the file; one for each link type, if its frames have several.
     pub interface: Interface,
+    /// What the first frames begin with, if that is known before they come.
+    pub link: Option<Link>,
     /// Say of every frame which way it went.
     pub directions: bool,
 }
@@ -68,6 +70,8 @@ pub struct Shared {
 struct Files {
     wish: FileOptions,
     now: Option<Writer>,
+    /// The link type of each interface of this file, and the frames that were given to it.
+    links: Vec<(Link, u64)>,
     begun: Instant,
     begun_ns: u64,
     number: u64,
@@ -82,6 +86,7 @@ impl Files {
         let mut files = Files {
             wish,
             now: None,
+            links: vec![],
             begun: Instant::now(),
             begun_ns: 0,
             number: 0,
@@ -116,13 +121,17 @@ impl Files {
         self.number += 1;
         let name = self.name();
         let options = Options {
-            interfaces: vec![self.wish.interface.clone()],
             directions: self.wish.directions,
             overwrite: self.wish.overwrite,
             overwrite_by: "add --overwrite".into(),
             ..Options::default()
         };
         self.now = Some(Writer::create(&name, options)?);
+        self.links.clear();
+        if let Some(link) = self.wish.link {
+            self.interface_of(link)?;
+        }
+        self.flush()?;
         (self.begun, self.begun_ns) = (Instant::now(), linux::sys::clock::realtime_ns());
         self.written.files.push(name);
         while self.wish.keep.is_some_and(|keep| self.written.files.len() > keep) {
@@ -143,12 +152,35 @@ impl Files {
         {
             self.rotate(lost)?;
         }
-        let Some(file) = &mut self.now else { return Err(Problem::host("no file is open")) };
         let mut meta = kept.meta;
-        // The file has one interface, whatever the port's are.
-        meta.interface = 0;
+        // The file has its own interfaces, whatever the port's are.
+        meta.interface = self.interface_of(meta.link)?;
+        self.links[meta.interface as usize].1 += 1;
+        let Some(file) = &mut self.now else { return Err(Problem::host("no file is open")) };
         let lost = (kept.lost > 0).then_some(u64::from(kept.lost));
         file.write_with(bytes, &meta, Extra { lost, comment: "" })
+    }
+
+    /// The number of the interface of this link type, which is made for the first of its frames. A pcap file holds one type.
+    #[inline]
+    fn interface_of(&mut self, link: Link) -> Result<u32> {
+        match self.links.iter().position(|(known, _)| *known == link) {
+            Some(number) => Ok(number as u32),
+            None => self.new_interface(link),
+        }
+    }
+
+    #[cold]
+    fn new_interface(&mut self, link: Link) -> Result<u32> {
+        let Some(file) = &mut self.now else { return Err(Problem::host("no file is open")) };
+        let number = file.interface(Interface { link, ..self.wish.interface.clone() })?;
+        self.links.push((link, 0));
+        Ok(number)
+    }
+
+    /// Hands everything to the kernel.
+    fn flush(&mut self) -> Result<()> {
+        self.now.as_mut().map_or(Ok(()), Writer::flush)
     }
 
     /// Closes this file and begins the next.
@@ -159,8 +191,12 @@ impl Files {
 
     /// Closes the file, with what was counted and lost since it was begun.
     fn close(&mut self, lost: Lost) -> Result<()> {
+        if self.links.is_empty() && self.now.is_some() {
+            // A pipe that brought nothing: the file has a header all the same.
+            self.interface_of(Link::ETHERNET)?;
+        }
         let Some(mut file) = self.now.take() else { return Ok(()) };
-        let told = file.interface_statistics(&self.statistics(file.frames(), lost));
+        let told = self.statistics(lost).iter().try_for_each(|one| file.interface_statistics(one));
         self.lost_before = lost;
         let ended = told.and_then(|()| file.flush());
         // When the disk is full, a part of what was flushed is in the file all the same.
@@ -181,21 +217,27 @@ impl Files {
     }
 
     /// What the last block of a pcapng file says. Every file speaks for itself, so that the files of one capture add up
-    /// to it; losses count for the file that was open when they were noticed, a fraction of a second after they happened.
-    fn statistics(&self, delivered: u64, lost: Lost) -> Statistics {
+    /// to it; losses count for the file that was open when they were noticed, a fraction of a second after they happened,
+    /// and for its first interface.
+    fn statistics(&self, lost: Lost) -> Vec<Statistics> {
         let port = lost.port.saturating_sub(self.lost_before.port);
         let queue = lost.queue.saturating_sub(self.lost_before.queue);
         let now = linux::sys::clock::realtime_ns();
-        Statistics {
-            interface: 0,
+        let of = |(number, (_, delivered)): (usize, &(Link, u64))| Statistics {
+            interface: number as u32,
             time_ns: Some(now),
             start_ns: Some(self.begun_ns),
             end_ns: Some(now),
-            os_dropped: Some(port + queue),
-            delivered: Some(delivered),
-            comment: format!("drops by place: port {port}, queue {queue}"),
+            os_dropped: Some(if number == 0 { port + queue } else { 0 }),
+            delivered: Some(*delivered),
+            comment: if number == 0 {
+                format!("drops by place: port {port}, queue {queue}")
+            } else {
+                String::new()
+            },
             ..Statistics::default()
-        }
+        };
+        self.links.iter().enumerate().map(of).collect()
     }
 
     /// Once in a while: everything so far is in the file, and an old file makes place for a new one.
@@ -203,8 +245,7 @@ impl Files {
         let old = self.wish.rotate_time.is_some_and(|time| self.begun.elapsed() >= time);
         match &mut self.now {
             Some(file) if old && file.frames() > 0 => self.rotate(lost),
-            Some(file) => file.flush(),
-            None => Ok(()),
+            _ => self.flush(),
         }
     }
 

@@ -84,7 +84,9 @@ impl PcapReceiver {
                 .help("pcap and pcapng can be read, plain or compressed with gzip or zstd")),
             (Some(PortError::Io(error)), _) => Err(Problem::input(error.to_string()).at(&self.name)),
             (_, Some(link)) if link != Link::ETHERNET && !self.any_link => {
-                Err(Problem::input(not_ethernet(link)).at(&self.name).help("capture and count it instead"))
+                Err(Problem::input(not_ethernet(link))
+                    .at(&self.name)
+                    .help("only a capture without a filter takes them"))
             }
             _ => Ok(()),
         }
@@ -150,7 +152,7 @@ impl PcapReceiver {
                         self.ended = Some(PortError::Malformed(not_ethernet(link)));
                         return;
                     }
-                    self.lend(&frame, before);
+                    self.lend(&frame, before, link);
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => return,
@@ -161,7 +163,7 @@ impl PcapReceiver {
 
     /// Makes a slot for a frame whose record begins at `record` of the buffer, if it is wanted.
     #[inline]
-    fn lend(&mut self, frame: &Frame, record: usize) {
+    fn lend(&mut self, frame: &Frame, record: usize, link: Link) {
         let place = record + frame.bytes.start;
         let bytes = &self.buffer[place..record + frame.bytes.end];
         let wanted = self.batch.wanted(bytes, frame.wire_length);
@@ -177,6 +179,7 @@ impl PcapReceiver {
             stamp,
             way: if frame.direction == Direction::Out { FrameDirection::Out } else { FrameDirection::In },
             interface: frame.interface,
+            link,
             ..Meta::default()
         };
         let slot = Slot {
@@ -332,7 +335,7 @@ fn good(frames: u64) -> String {
 }
 
 fn not_ethernet(link: Link) -> String {
-    format!("its frames are {link}, not Ethernet, and cannot be sent as they are")
+    format!("its frames are {link}, not Ethernet")
 }
 
 /// The name for people, and the file.
