@@ -52,11 +52,10 @@ impl<S: Source> Receiver for SocketReceiver<S> {
         loop {
             let some = self.source.lend(self.fd.as_fd(), limit, &mut self.batch);
             let some = some.map_err(|error| self.watch.explain(&self.fd, error))?;
-            if some {
-                self.watch.passes();
-                if !self.batch.slots.is_empty() {
-                    break;
-                }
+            // Frames do not say that the link is up: a ring hands over late what came before it went down, and of an
+            // interface that left the namespace then nothing would be heard any more.
+            if some && !self.batch.slots.is_empty() {
+                break;
             }
             // The clock is read only when there is nothing to do.
             deadline = deadline.or_else(|| wait.deadline());
