@@ -25,6 +25,25 @@ const KERNEL: [&str; 3] = [drop::RX_DROPPED, drop::RX_NOHANDLER, drop::RX_OTHERH
 /// was filtered the report has already.
 pub fn close(report: &mut CaptureReport, seen: &CaptureSeen) {
     report.account = (!seen.interface.is_empty()).then(|| account(report, seen));
+    report.notes.extend(renamed(seen));
+}
+
+/// What the interface is called at the end, if somebody renamed it.
+fn renamed(seen: &CaptureSeen) -> Option<String> {
+    let index = index_of(seen)?;
+    let name = &numbered(seen.after.as_ref()?, index)?.name;
+    (*name != seen.interface)
+        .then(|| format!("{} was renamed to {name} while frames were captured", seen.interface))
+}
+
+/// The number of the interface when the port was about to be opened: it stays when the name does not.
+fn index_of(seen: &CaptureSeen) -> Option<u32> {
+    Some(seen.opening.as_ref()?.counters.nodes.values().next()?.link(&seen.interface)?.index)
+}
+
+/// The interface with this number.
+fn numbered(reading: &CaptureReading, index: u32) -> Option<&LinkSample> {
+    reading.counters.nodes.values().next()?.links.iter().find(|link| link.index == index)
 }
 
 fn account(report: &CaptureReport, seen: &CaptureSeen) -> CaptureAccount {
@@ -54,12 +73,15 @@ fn account(report: &CaptureReport, seen: &CaptureSeen) -> CaptureAccount {
 
 /// The four readings in their order, or why one of them says nothing of the interface.
 fn readings(seen: &CaptureSeen) -> Result<[&CaptureReading; 4], String> {
+    let index = index_of(seen);
     let read = |reading: &'_ Option<CaptureReading>| -> Result<(), String> {
         let trouble = if seen.trouble.is_empty() { "it was not read" } else { &seen.trouble };
-        let counters = &reading.as_ref().ok_or(trouble)?.counters;
-        let link = counters.nodes.values().next().and_then(|node| node.link(&seen.interface));
-        let missing = counters.missing.first().map(|why| format!(" ({why})")).unwrap_or_default();
-        link.map(|_| ()).ok_or_else(|| format!("{} is not among the interfaces{missing}", seen.interface))
+        let reading = reading.as_ref().ok_or(trouble)?;
+        let named = reading.counters.nodes.values().next().and_then(|node| node.link(&seen.interface));
+        let is_there = named.is_some() || index.is_some_and(|index| numbered(reading, index).is_some());
+        let missing = reading.counters.missing.first().map(|why| format!(" ({why})")).unwrap_or_default();
+        let gone = || format!("{} is not among the interfaces{missing}", seen.interface);
+        is_there.then_some(()).ok_or_else(gone)
     };
     let all = [&seen.opening, &seen.before, &seen.ending, &seen.after];
     let closed = |why| format!("the counters of the interface could not be read to the end: {why}");
@@ -77,7 +99,8 @@ fn count(
     seen: &CaptureSeen,
     [opening, before, ending, after]: [&CaptureReading; 4],
 ) -> Result<u64, String> {
-    let whole = Span::new(&seen.interface, before, after);
+    let index = index_of(seen);
+    let whole = Span::new(&seen.interface, index, before, after);
     let places = |place, names: &[&str]| -> Vec<PlaceDrop> {
         names.iter().filter_map(|name| Some(PlaceDrop::new(place, name, whole.moved(name).ok()?))).collect()
     };
@@ -97,7 +120,8 @@ fn count(
     let (received, sent) = whole.sides(seen);
     (account.received, account.sent) = (received.clone().ok().flatten(), sent.clone().ok().flatten());
     account.uncertainty = seen.pieces;
-    for edge in [Span::new(&seen.interface, opening, before), Span::new(&seen.interface, ending, after)] {
+    for edge in [(opening, before), (ending, after)] {
+        let edge = Span::new(&seen.interface, index, edge.0, edge.1);
         let (received, sent) = edge.sides(seen);
         let passed = [Some(account.uncertainty), received?, sent?];
         account.uncertainty = sum(passed.into_iter().flatten());
@@ -108,24 +132,30 @@ fn count(
 /// From one reading to another.
 struct Span<'a> {
     window: Window<'a>,
-    node: &'a str,
     interface: &'a str,
+    /// What its counters were at both ends.
+    link: Option<(&'a LinkSample, &'a LinkSample)>,
 }
 
 type Side = Result<Option<u64>, String>;
 
 impl<'a> Span<'a> {
-    fn new(interface: &'a str, from: &'a CaptureReading, to: &'a CaptureReading) -> Span<'a> {
-        let node = from.counters.nodes.keys().next().map_or("", String::as_str);
-        Span { window: Window { before: &from.counters, after: &to.counters }, node, interface }
+    fn new(
+        interface: &'a str,
+        index: Option<u32>,
+        from: &'a CaptureReading,
+        to: &'a CaptureReading,
+    ) -> Span<'a> {
+        let link = index.and_then(|index| numbered(from, index).zip(numbered(to, index)));
+        Span { window: Window { before: &from.counters, after: &to.counters }, interface, link }
     }
 
     /// How far a counter of the interface moved, or why that is not known.
     fn moved(&self, name: &str) -> Result<u64, String> {
         let anew = || format!("{} was made anew while frames were captured", self.interface);
-        let link = self.window.link(self.node, self.interface).ok_or_else(anew)?;
+        let (before, after) = self.link.ok_or_else(anew)?;
         let read = |side: &LinkSample| side.counters.get(name).copied();
-        match Delta::between(read(link.before), read(link.after)) {
+        match Delta::between(read(before), read(after)) {
             Delta::Known(moved) => Ok(moved),
             unknown => Err(format!("{name} of {} is {unknown}", self.interface)),
         }
@@ -238,6 +268,24 @@ mod tests {
             PlaceDrop::new("nic", "rx_missed_errors", 12_900_000),
             "the interface did"
         );
+    }
+
+    #[test]
+    fn a_renamed_interface_is_the_same_and_another_of_its_name_is_not() {
+        let mut readings = [reading(0, 0, 0), reading(0, 0, 0), reading(9, 7, 0), reading(9, 7, 0)];
+        readings[2..].iter_mut().for_each(|reading| link(reading).name = "b9".into());
+        let seen = seen(readings);
+        let mut report = CaptureReport { captured: 16, filtered: Some(0), ..CaptureReport::default() };
+        close(&mut report, &seen);
+        let account = report.account.as_ref().unwrap();
+        assert_eq!((account.residual, account.unknown.as_str()), (Some(0), ""));
+        assert_eq!(report.notes, ["a0 was renamed to b9 while frames were captured"]);
+        let mut other = seen;
+        let impostor = LinkSample { name: "a0".into(), index: 8, ..LinkSample::default() };
+        for reading in [&mut other.ending, &mut other.after] {
+            reading.as_mut().unwrap().counters.nodes.get_mut("host").unwrap().links = vec![impostor.clone()];
+        }
+        assert!(closed(16, 0, Some(0), &other).unknown.contains("made anew"));
     }
 
     #[test]
