@@ -63,7 +63,7 @@ impl Output {
 
     /// One sentence on standard error, whatever the output form.
     pub fn problem(&self, problem: &Problem) {
-        eprintln!("pathlab: {problem}");
+        tell(&format!("pathlab: {problem}"));
     }
 
     /// Prints a result: `value` as JSON, or the text that `people` makes of it.
@@ -112,13 +112,19 @@ impl Output {
     }
 }
 
+/// A line on standard error. That nobody can read it (a log on a full disk, a terminal that was closed) is no reason to
+/// end what goes on, and there is nowhere to say so.
+pub fn tell(line: &str) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
 impl Notices for Output {
     fn note(&self, line: &str) {
-        eprintln!("pathlab: {line}");
+        tell(&format!("pathlab: {line}"));
     }
 
     fn warn(&self, problem: &Problem) {
-        eprintln!("pathlab: warning: {problem}");
+        tell(&format!("pathlab: warning: {problem}"));
     }
 
     fn part(&self, line: &str, _done_ms: u64, _total_ms: u64) {

@@ -85,7 +85,7 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
         }
         open.serve(stream, move |stream| {
             if let Err(problem) = serve(stream) {
-                eprintln!("pathlab: {problem}");
+                crate::output::tell(&format!("pathlab: {problem}"));
             }
             Ok(())
         });
