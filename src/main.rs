@@ -14,6 +14,8 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Without it everything works but the sentence about a file that is too long.
+    let _ = linux::sys::process::report_file_limit();
     let (output, done) = match shim::called_as() {
         Some(name) => {
             let output = output::Output::new(false);

@@ -46,6 +46,19 @@ pub fn install_interrupt_handler() -> io::Result<()> {
     Ok(())
 }
 
+extern "C" fn ignore(_signal: libc::c_int) {}
+
+/// From now on a file that reaches a limit (`ulimit -f`) is an error of the call that writes it, and does not end this process with
+/// SIGXFSZ. It is a handler, not `SIG_IGN`, which programs that are started from here would inherit.
+///
+/// # Errors
+/// The system's error; in practice none.
+pub fn report_file_limit() -> io::Result<()> {
+    let action = SigAction::new(SigHandler::Handler(ignore), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing.
+    unsafe { sigaction(Signal::SIGXFSZ, &action) }.map(drop).map_err(io::Error::from)
+}
+
 /// True once a signal asked this process to end (after [`install_interrupt_handler`]).
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)

@@ -401,6 +401,9 @@ impl Writer {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 problem.help("make room, or write to another disk")
             }
+            io::ErrorKind::FileTooLarge => {
+                problem.help("raise the limit (ulimit -f), or begin new files with a rotation")
+            }
             _ => problem,
         };
         self.failed = Some((error.kind(), problem.clone()));
