@@ -141,4 +141,29 @@ mod tests {
         })
         .unwrap();
     }
+
+    #[test]
+    fn an_interface_that_gets_another_name_is_not_gone() {
+        let inside = nix::unistd::geteuid().is_root().then(netns::create);
+        let Some(Ok(inside)) = inside else {
+            return println!("SKIP: health: needs root (network namespaces)");
+        };
+        netns::within(inside.as_fd(), || {
+            ip("link add h0 type veth peer name h1");
+            ip("link set h1 up");
+            ip("link set h0 up");
+            let probe = Probe::open(index("h0")).unwrap();
+            let line =
+                "for i in $(seq 50); do ip link set h0 name h9 && ip link set h9 name h0 || exit 1; done";
+            let mut renaming = Command::new("sh").args(["-c", line]).spawn().unwrap();
+            let status = loop {
+                assert_eq!(probe.health(), Health::Up);
+                if let Some(status) = renaming.try_wait().unwrap() {
+                    break status;
+                }
+            };
+            assert!(status.success());
+        })
+        .unwrap();
+    }
 }

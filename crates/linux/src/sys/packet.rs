@@ -234,7 +234,11 @@ pub fn interface_numbered(fd: impl AsFd, index: i32) -> io::Result<InterfaceFact
 /// `ENODEV` when there is none in the namespace of the socket.
 pub fn is_running(fd: impl AsFd, index: i32) -> io::Result<bool> {
     let mut request = named(&fd, index)?;
-    ask(&fd, libc::SIOCGIFFLAGS as u32, &mut request)?;
+    if ask(&fd, libc::SIOCGIFFLAGS as u32, &mut request).is_err() {
+        // While it gets another name, the kernel finds it by neither of them for milliseconds (`dev_change_name`), but still by its number. Nothing
+        // says then that its link went.
+        return named(&fd, index).map(|_| true);
+    }
     // SAFETY: the kernel has just written this member.
     let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
     let running = flags & libc::IFF_RUNNING != 0;
