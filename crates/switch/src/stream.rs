@@ -7,6 +7,7 @@ use record::{Problem, Result};
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -89,12 +90,21 @@ impl Listener {
                 Ok(Listener::Tls(bind(address).map_err(bad)?, Box::new(credentials.clone())))
             }
             Listen::Unix(path) => {
-                let is_dead = UnixStream::connect(path)
-                    .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+                // The kernel refuses a connection to a file of another kind, too.
+                let is_socket = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket());
+                let is_dead = is_socket
+                    && UnixStream::connect(path)
+                        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
                 if is_dead {
                     std::fs::remove_file(path).map_err(bad)?;
                 }
-                let listener = UnixListener::bind(path).map_err(bad)?;
+                let listener = UnixListener::bind(path).map_err(|error| match error.kind() {
+                    ErrorKind::AddrInUse if !is_socket => {
+                        bad(io::Error::other("there is a file that is not a socket"))
+                            .help("name another place, or remove the file")
+                    }
+                    _ => bad(error),
+                })?;
                 listener.set_nonblocking(true).map_err(bad)?;
                 Ok(Listener::Unix(listener, path.clone()))
             }
@@ -140,5 +150,27 @@ impl AsFd for Listener {
             Listener::Tcp(listener) | Listener::Tls(listener, _) => listener.as_fd(),
             Listener::Unix(listener, _) => listener.as_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_of_a_dead_process_is_replaced_and_no_other_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.sock");
+        let at = Listen::Unix(path.clone());
+        // What std binds stays when it is dropped.
+        drop(UnixListener::bind(&path).unwrap());
+        let first = Listener::open(&at, None).unwrap();
+        assert!(Listener::open(&at, None).unwrap_err().to_string().contains("in use"));
+        drop(first);
+        assert!(!path.exists());
+        std::fs::write(&path, "of somebody").unwrap();
+        let refused = Listener::open(&at, None).unwrap_err().to_string();
+        assert!(refused.contains("a file that is not a socket"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "of somebody");
     }
 }
