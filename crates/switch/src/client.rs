@@ -31,6 +31,8 @@ const BUNDLE: u32 = 1;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes that wait to be sent before more are made: a million rules need not be in memory twice.
 const ENOUGH: usize = 1 << 20;
+/// How often is read at once.
+const READS: u32 = 64;
 
 /// One connection to a switch.
 #[derive(Debug)]
@@ -46,6 +48,10 @@ pub struct Client {
     refused: BTreeMap<u32, Fault>,
     /// Messages that cannot be read, by transaction.
     unreadable: BTreeMap<u32, Fault>,
+    /// Bytes that wait to be sent, up to the end of the last question.
+    owed: usize,
+    /// There may be more to read, which the descriptor of a TLS connection does not show.
+    goes_on: bool,
     /// Why the connection ended; what came before is still to be had.
     ended: Option<String>,
 }
@@ -73,7 +79,7 @@ impl Client {
         let stream = stream::call(to, credentials).map_err(|e| {
             Problem::input(format!("cannot be called: {e}"))
                 .at(to.to_string())
-                .help("is a switch listening there (pathlab switch --listen punix:PATH)?")
+                .help(format!("is a switch listening there (pathlab switch --listen {})?", listening(to)))
         })?;
         Client::over(stream, versions, limit).map_err(|problem| problem.at(to.to_string()))
     }
@@ -97,6 +103,8 @@ impl Client {
             unasked: VecDeque::new(),
             refused: BTreeMap::new(),
             unreadable: BTreeMap::new(),
+            owed: 0,
+            goes_on: false,
             ended: None,
         };
         let deadline = Instant::now() + limit;
@@ -120,6 +128,7 @@ impl Client {
         let xid = self.channel.next_xid();
         let message = Message { version: self.version, xid, body };
         self.channel.send(&message).map_err(|too_long| Problem::input(too_long.to_string()))?;
+        self.owed = self.channel.output_len();
         let deadline = Instant::now() + self.limit;
         while self.channel.output().len() > ENOUGH {
             self.turn(deadline)?;
@@ -270,7 +279,8 @@ impl Client {
                 return Err(Problem::input(format!("the switch's answer cannot be read: {fault}")));
             }
             if self.turn(deadline)? {
-                // A long answer takes as long as it takes, as long as it comes.
+                // A long answer takes as long as it takes, as long as it comes. What comes unasked is none: a switch that is stuck may still
+                // ask for echoes, or send frames.
                 deadline = Instant::now() + self.limit;
             }
         }
@@ -288,72 +298,72 @@ impl Client {
         self.step(deadline)
     }
 
-    /// Waits once, reads and writes what can be, and sorts what came; whether bytes came or went.
+    /// Waits once, reads and writes what can be, and sorts what came; whether bytes went, or some of an answer came.
     fn step(&mut self, deadline: Instant) -> Result<bool> {
         if let Some(why) = &self.ended {
             return Err(Problem::input(why.clone()));
         }
-        let left = deadline.saturating_duration_since(Instant::now()).min(PATIENCE);
+        let patience = if self.goes_on { Duration::ZERO } else { PATIENCE };
+        let left = deadline.saturating_duration_since(Instant::now()).min(patience);
         let wants_room = !self.channel.output().is_empty() || self.stream.wants_write();
         let ready = notice::wait(&[(self.stream.as_fd(), wants_room)], left)
             .map_err(|e| Problem::host(format!("cannot wait for the switch: {e}")))?;
-        let mut moved = false;
+        let (answered, owed) = (self.channel.answered(), self.owed);
         if ready[0].write || wants_room {
-            moved |= self.write();
+            self.write();
         }
-        if ready[0].read {
-            moved |= self.read();
+        if ready[0].read || self.goes_on {
+            self.read();
         }
         self.channel.tick(self.now());
-        self.sort();
-        Ok(moved)
+        let is_refused = self.sort();
+        Ok(is_refused || self.owed < owed || self.channel.answered() > answered)
     }
 
     fn now(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }
 
-    fn write(&mut self) -> bool {
-        self.stream.drain(self.channel.output()).map_or_else(
-            |_| {
+    fn write(&mut self) {
+        match self.stream.drain(self.channel.output()) {
+            Ok(sent) => self.owed = self.owed.saturating_sub(sent),
+            Err(_) => {
                 // What the switch said before it went is still to be read.
                 self.read();
                 self.channel.closed("the switch closed the connection");
-                true
-            },
-            |sent| sent > 0,
-        )
-    }
-
-    fn read(&mut self) -> bool {
-        let mut room = [0; 1 << 16];
-        let mut moved = false;
-        loop {
-            match self.stream.read(&mut room) {
-                Ok(0) => {
-                    self.channel.closed("the switch closed the connection");
-                    return true;
-                }
-                Ok(came) => {
-                    moved = true;
-                    let now = self.now();
-                    self.channel.input(now, &room[..came]);
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return moved,
-                Err(e) => {
-                    self.channel.closed(&format!("the connection to the switch broke: {e}"));
-                    return true;
-                }
             }
         }
     }
 
-    fn sort(&mut self) {
+    fn read(&mut self) {
+        let mut room = [0; 1 << 16];
+        self.goes_on = false;
+        for _ in 0..READS {
+            match self.stream.read(&mut room) {
+                Ok(0) => return self.channel.closed("the switch closed the connection"),
+                Ok(came) => {
+                    let now = self.now();
+                    self.channel.input(now, &room[..came]);
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) => {
+                    return self.channel.closed(&format!("the connection to the switch broke: {e}"));
+                }
+            }
+        }
+        // Who sends without end is not to keep us from looking at the time.
+        self.goes_on = true;
+    }
+
+    /// Sorts what came; whether something was refused.
+    fn sort(&mut self) -> bool {
+        let mut is_refused = false;
         while let Some(event) = self.channel.next_event() {
             match event {
                 Event::Up { .. } => {}
                 Event::Message(Message { xid, body: Body::Error(error), .. }) => {
+                    is_refused = true;
                     self.refused.insert(xid, error.fault);
                 }
                 Event::Message(message) => self.unasked.push_back(message),
@@ -363,9 +373,51 @@ impl Client {
                 Event::Down(why) => self.ended = Some(why),
             }
         }
+        is_refused
+    }
+}
+
+/// Where a switch listens that is called so.
+fn listening(to: &Remote) -> &'static str {
+    match to {
+        Remote::Tcp(_) => "ptcp:[PORT][:IP]",
+        Remote::Tls(_) => "pssl:[PORT][:IP]",
+        Remote::Unix(_) => "punix:PATH",
     }
 }
 
 fn unexpected(body: &Body) -> Problem {
     Problem::input(format!("the switch answers with {}, which does not answer the question", body.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    /// A hello of OpenFlow 1.4 and a question for an echo.
+    const HELLO: [u8; 8] = [5, 0, 0, 8, 0, 0, 0, 1];
+    const ECHO: [u8; 8] = [5, 2, 0, 8, 0, 0, 0, 2];
+
+    #[test]
+    fn a_switch_that_asks_and_does_not_answer_is_not_waited_for_longer() {
+        for pause in [Duration::ZERO, Duration::from_millis(10)] {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            here.set_nonblocking(true).unwrap();
+            let switch = std::thread::spawn(move || {
+                let end = Instant::now() + Duration::from_secs(20);
+                there.write_all(&HELLO).unwrap();
+                while Instant::now() < end && there.write_all(&ECHO.repeat(1000)).is_ok() {
+                    std::thread::sleep(pause);
+                }
+                Instant::now() < end
+            });
+            let limit = Duration::from_millis(200);
+            let mut client = Client::over(Box::new(here), &[Version::V14], limit).unwrap();
+            assert!(client.barrier().unwrap_err().to_string().contains("no answer within 0.2 s"));
+            drop(client);
+            assert!(switch.join().unwrap(), "the client was still there after 20 s");
+        }
+    }
 }

@@ -107,6 +107,8 @@ pub struct Channel {
     xid: u32,
     questions: MultipartAssembler<Request>,
     answers: MultipartAssembler<Reply>,
+    /// How many parts of answers came.
+    answered: u64,
     /// When the last part of an incomplete question came, for the timeout.
     part: u64,
 }
@@ -132,6 +134,7 @@ impl Channel {
             xid: 0,
             questions: MultipartAssembler::default(),
             answers: MultipartAssembler::default(),
+            answered: 0,
             part: now,
         };
         let xid = channel.next_xid();
@@ -166,6 +169,11 @@ impl Channel {
     /// How many bytes for the peer are there.
     pub fn output_len(&self) -> usize {
         self.output.len()
+    }
+
+    /// How many parts of multipart answers came, whole or not: who waits for a long one sees that it goes on.
+    pub fn answered(&self) -> u64 {
+        self.answered
     }
 
     /// The oldest event that was not taken.
@@ -412,6 +420,7 @@ impl Channel {
                 self.questions.put(xid, part).map(|whole| whole.map(Body::MultipartRequest))
             }
             Body::MultipartReply(part) => {
+                self.answered += 1;
                 self.answers.put(xid, part).map(|whole| whole.map(Body::MultipartReply))
             }
             body => Ok(Some(body)),
