@@ -162,6 +162,14 @@ fn an_interface_that_is_deleted_and_made_again_is_opened_again() {
         client.must([add("in_port=2 actions=output:1")]);
         pass(&mut second, &mut from);
         told("port 2: the interface p2 is back and was opened again");
+        // The other end of a cable whose end here was in another namespace is the same, and may have our program still.
+        site.move_interface("p2", 0, 3);
+        site.move_interface("p2", 3, 0);
+        link_of(&mut client, 2, true);
+        site.ip(0, "link set p2 addrgenmode none");
+        site.ip(0, "link set p2 up");
+        link_of(&mut client, 2, false);
+        pass(&mut from, &mut second);
     }
 }
 

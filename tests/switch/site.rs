@@ -67,6 +67,14 @@ impl Site {
         self.ip(host, &format!("link set eth0 address 02:00:00:00:00:{host:02x}"));
     }
 
+    /// Moves an interface from one place to another, where it is down.
+    pub fn move_interface(&self, name: &str, from: usize, to: usize) {
+        let mut sleeper = self.command(to, "sleep").arg("60").spawn().unwrap();
+        self.ip(from, &format!("link set {name} netns {}", sleeper.id()));
+        let _ = sleeper.kill();
+        let _ = sleeper.wait();
+    }
+
     /// The namespace: 0 is the middle.
     pub fn netns(&self, place: usize) -> Arc<OwnedFd> {
         if place == 0 { self.middle.clone() } else { self.hosts[place - 1].clone() }

@@ -275,7 +275,7 @@ impl Switch {
         self.post.waker.calm();
         self.hear(&mut effects);
         let is_due = self.ports.deadline().is_some_and(|at| at <= clock::monotonic_ns());
-        if self.links.take() || is_due {
+        if self.notices_of_links() || is_due {
             self.look_at_links(&mut effects);
         }
         self.welcome();
@@ -330,6 +330,7 @@ impl Switch {
             match input {
                 Input::Gone(port) => {
                     self.ports.gone(port);
+                    self.notices_of_links();
                     self.look_at_links(effects);
                 }
                 Input::Called(caller, result) => self.called(caller, result),
@@ -371,6 +372,12 @@ impl Switch {
             }
         }
         turn
+    }
+
+    /// Hears what the kernel noticed of interfaces; whether there was something.
+    fn notices_of_links(&mut self) -> bool {
+        let Self { links, ports, .. } = self;
+        links.take_gone(&mut |index| ports.went(index))
     }
 
     /// Brings the ports up to date with the interfaces under them, and informs the controllers.

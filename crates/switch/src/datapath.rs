@@ -322,11 +322,13 @@ impl Datapath {
     /// the old one.
     ///
     /// # Errors
-    /// As [`open`]; the port is as it was then.
+    /// As [`open`]; nothing goes by the port then until it was opened.
     pub fn open_again(&self, number: PortNo, uri: &str, links: &[LinkState]) -> Result<(OpenedPort, bool)> {
         let opening =
             Opening { number, uri, ports: self.pipeline().ports.len(), area: self.areas.get(&number) };
         let kernel = self.programs.kernel();
+        let output = self.outputs.get(&(number, None));
+        output.iter().for_each(|output| output.close());
         // A program that knows the interface as it was must not meet a frame of the new one.
         self.programs.change(|_| ());
         let (receiver, transmitter, _) = opening.both_ways(kernel, &mut vec![])?;
@@ -335,7 +337,6 @@ impl Datapath {
         let address = address_of(links, &name, number);
         let queues = self.outputs.range((number, Some(0))..=(number, Some(u32::MAX)));
         let had_queues = queues.map(|(_, output)| output.is_dead.store(true, Relaxed)).count() > 0;
-        let output = self.outputs.get(&(number, None));
         let is_over = output.map_or_else(Arc::default, |output| output.replace(transmitter));
         if let Some(port) = self.pipeline().ports.get_mut(&number) {
             port.address = address;

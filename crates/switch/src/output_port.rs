@@ -9,7 +9,7 @@
 //! **Price.** A frame that finds its port full waits a little and is then dropped and counted.
 
 use crate::shared::locked;
-use linux::port::{Batch, Hand, Transmitter};
+use linux::port::{Batch, Hand, TransmitCounters, Transmitter};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,7 +34,8 @@ pub(crate) struct OutputPort {
 pub(crate) type Count = (u64, u64);
 
 struct Out {
-    transmitter: Box<dyn Transmitter>,
+    /// None once it was closed.
+    transmitter: Option<Box<dyn Transmitter>>,
     /// How often it is asked again when it is full.
     looks: u32,
     /// What was to leave, and of these what is known to be lost.
@@ -49,7 +50,7 @@ impl OutputPort {
     /// By this transmitter, which is asked so many times again when it is full.
     pub(crate) fn new(transmitter: Box<dyn Transmitter>, looks: u32) -> OutputPort {
         OutputPort {
-            out: Mutex::new(Out::new(transmitter, looks)),
+            out: Mutex::new(Out::new(Some(transmitter), looks)),
             dropped: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
             is_over: Mutex::default(),
@@ -64,16 +65,23 @@ impl OutputPort {
     /// Goes on with another transmitter; the thread that received here is told to end, and the next one is
     /// told by what is returned.
     pub(crate) fn replace(&self, transmitter: Box<dyn Transmitter>) -> Arc<AtomicBool> {
-        *locked(&self.out) = Out::new(transmitter, FULL_LOOKS);
+        *locked(&self.out) = Out::new(Some(transmitter), FULL_LOOKS);
         let is_over = Arc::default();
         std::mem::replace(&mut *locked(&self.is_over), Arc::clone(&is_over)).store(true, Relaxed);
         is_over
     }
 
+    /// Lets go of an interface that is gone, both ways: a socket that is still there can be in the way of the next one. What is to leave is lost
+    /// until there is another transmitter.
+    pub(crate) fn close(&self) {
+        *locked(&self.out) = Out::new(None, FULL_LOOKS);
+        locked(&self.is_over).store(true, Relaxed);
+    }
+
     /// What the transmitter counted.
     #[cfg(test)]
-    pub(crate) fn counters(&self) -> linux::port::TransmitCounters {
-        locked(&self.out).transmitter.counters()
+    pub(crate) fn counters(&self) -> TransmitCounters {
+        locked(&self.out).counters()
     }
 
     /// Sends frames of a batch, in order; what was lost, if anything was.
@@ -89,8 +97,13 @@ impl OutputPort {
 }
 
 impl Out {
-    fn new(transmitter: Box<dyn Transmitter>, looks: u32) -> Out {
+    fn new(transmitter: Option<Box<dyn Transmitter>>, looks: u32) -> Out {
         Out { transmitter, looks, wanted: (0, 0), lost: (0, 0), more: (0, 0) }
+    }
+
+    /// What the transmitter counted.
+    fn counters(&mut self) -> TransmitCounters {
+        self.transmitter.as_mut().map(|transmitter| transmitter.counters()).unwrap_or_default()
     }
 
     /// True when all of the frames were taken.
@@ -99,12 +112,13 @@ impl Out {
         self.wanted = (self.wanted.0 + which.len() as u64, self.wanted.1 + bytes.sum::<u64>());
         let (mut all, mut done, mut looks) = (true, 0, 0);
         while done < which.len() {
-            let Ok(sent) = self.transmitter.transmit(batch, &which[done..], hand) else { break };
+            let Some(transmitter) = &mut self.transmitter else { break };
+            let Ok(sent) = transmitter.transmit(batch, &which[done..], hand) else { break };
             done += sent.dealt;
             all &= sent.refused == 0;
             if done < which.len() {
                 looks += 1;
-                if looks > self.looks || self.transmitter.flush(FULL_WAIT).is_err() {
+                if looks > self.looks || transmitter.flush(FULL_WAIT).is_err() {
                     break;
                 }
             }
@@ -126,7 +140,7 @@ impl Out {
 
     /// What was to leave and did not, since this was asked last. The port itself knows what it took.
     fn newly_lost(&mut self) -> Count {
-        let taken = self.transmitter.counters();
+        let taken = self.counters();
         let lost = (self.wanted.0.saturating_sub(taken.accepted), self.wanted.1.saturating_sub(taken.bytes));
         let before = std::mem::replace(&mut self.lost, lost);
         let more = std::mem::take(&mut self.more);

@@ -73,6 +73,12 @@ impl Ports {
         }
     }
 
+    /// The kernel said that an interface is gone. What was opened is dead, also when the interface is back under its number: one that was in
+    /// another namespace for a moment.
+    pub(crate) fn went(&mut self, index: u32) {
+        self.rows.values_mut().filter(|row| row.index == Some(index)).for_each(|row| row.is_gone = true);
+    }
+
     /// When to look without a notice.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.retry_ns
@@ -90,6 +96,7 @@ impl Ports {
                 (None, _) => !row.is_gone,
                 (Some(_), Some(link)) => is_up(link),
                 (Some(_), None) => {
+                    row.is_gone = true;
                     let is_up = row.open_again(*number, &links, datapath, &mut found);
                     if is_up.is_none() && links.iter().any(|link| link.name == row.name) {
                         self.retry_ns = Some(now + RETRY_NS);

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::socket::Socket;
 use super::{Family, Netlink};
 
+const RTM_DELLINK: u16 = libc::RTM_DELLINK;
+
 /// Is readable when an interface of the namespace came, went or changed (`RTNLGRP_LINK`).
 #[derive(Debug)]
 pub struct LinkNotice(Socket);
@@ -26,6 +28,25 @@ impl LinkNotice {
     pub fn take(&self) -> bool {
         self.0.forget()
     }
+
+    /// As [`LinkNotice::take`], but gives the numbers of the interfaces that went (deleted, or moved to another namespace) to `gone`: one that
+    /// came back at once has its number again, and whoever asks for it anew does not see that it was away.
+    pub fn take_gone(&mut self, gone: &mut dyn FnMut(u32)) -> bool {
+        let mut any = false;
+        let told = self.0.told(&mut |kind, body| {
+            any = true;
+            if let (RTM_DELLINK, Some(index)) = (kind, index_of(body)) {
+                gone(index);
+            }
+        });
+        told.unwrap_or(false) || any
+    }
+}
+
+/// The interface that a message is about; none for what a bridge says of its ports.
+fn index_of(body: &[u8]) -> Option<u32> {
+    let (family, index) = (*body.first()?, body.get(4..8)?);
+    (i32::from(family) == libc::AF_UNSPEC).then(|| u32::from_ne_bytes(index.try_into().unwrap_or_default()))
 }
 
 impl AsFd for LinkNotice {

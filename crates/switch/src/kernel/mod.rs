@@ -64,7 +64,7 @@ struct ServedPort {
     number: PortNo,
     interface: u32,
     /// Holds a program at the other end of a veth, which redirected frames need.
-    _peer: Option<Attachment>,
+    peer: Option<Attachment>,
 }
 
 /// What stands before the ports of a switch.
@@ -148,12 +148,14 @@ impl KernelEngine {
         let entrance = tcx::open(name, uri, &self.slot, wish)?;
         let transmitter =
             port.transmitter.ok_or_else(|| Problem::input("this port cannot transmit").at(uri))?;
-        let at = self.register(ServedPort { number, interface: entrance.interface, _peer: None });
+        let at = self.register(ServedPort { number, interface: entrance.interface, peer: None });
         self.lead(at, entrance.tap, uri)?;
         Ok((entrance.receiver, transmitter, [port.settings, entrance.settings].concat()))
     }
 
     fn enter_xdp(&self, number: PortNo, uri: &str, name: &str, wish: &PortOptions) -> Result<Entered> {
+        // While the program of the former time is there, the other end needs no other one, and it would have none once that goes.
+        self.let_go_of_peer(number);
         let (peer, note) = xdp::takes_redirected(name, uri)?;
         let port = open(uri, &PortOptions { slot: Some(self.slot.clone()), ..wish.clone() })?;
         let both = port.receiver.zip(port.transmitter);
@@ -166,12 +168,18 @@ impl KernelEngine {
         let Some(socket) = receiver.descriptor().map(|fd| fd.as_raw_fd() as u32) else {
             return Err(Problem::host("there is no socket to hand frames to").at(uri));
         };
-        let at = self.register(ServedPort { number, interface, _peer: peer });
+        let at = self.register(ServedPort { number, interface, peer });
         self.lead(at * QUEUES + queue, socket, uri)?;
         let redirected =
             PortSetting { name: "redirected".into(), asked: String::new(), effective: "taken".into(), note };
         let settings = [port.settings, vec![redirected]].concat();
         Ok((receiver, transmitter, settings))
+    }
+
+    /// Takes the program away that a port which was served before holds at the other end of its veth.
+    fn let_go_of_peer(&self, number: PortNo) {
+        let mut served = locked(&self.served);
+        served.iter_mut().filter(|port| port.number == number).for_each(|port| port.peer = None);
     }
 
     /// The index of a port.
