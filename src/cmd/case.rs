@@ -130,8 +130,9 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
     }
     let text = serde_json::to_vec_pretty(&record)
         .map_err(|error| Problem::host(format!("cannot write JSON: {error}")))?;
-    file.map_or(Ok(()), |file| file.finish(&text))?;
+    let written = file.map_or(Ok(()), |file| file.finish(&text));
     output.result(&record, study::case::run)?;
+    written?;
     stopped.map_or(Ok(()), Err)?;
     judged(&record, args.to.is_some())
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use experiment::change::{self, Settings};
 use experiment::hosts::HostPair;
 use experiment::plan::{self, Plan};
-use experiment::session::{Closed, Course};
+use experiment::session::Course;
 use experiment::side::{self, Described};
 use experiment::testbed::UnderTest;
 use experiment::trial::{self, Arm, ArmSettings, TrialEnd, TrialSetup};
@@ -226,21 +226,18 @@ impl TrialArgs {
 
 /// Prints a trial and where its records are; the sentences of the tests in which B is worse.
 fn tell(ended: TrialEnd, output: &Output) -> Result<Vec<String>> {
-    let (trial, stopped) = told_in_part(ended, output)?;
+    let (trial, stopped) = told_in_part(ended, output);
     output.result(&trial, study::trial::text::trial)?;
     stopped.map_or(Ok(worse(&trial)), Err)
 }
 
-/// Says where the records of a trial are; the trial, and what ended it early.
-pub fn told_in_part(ended: TrialEnd, output: &Output) -> Result<(TrialRecord, Option<Problem>)> {
+/// Says where the records of a trial are, if they could be written; the trial, and what lets no other follow.
+pub fn told_in_part(ended: TrialEnd, output: &Output) -> (TrialRecord, Option<Problem>) {
     let TrialEnd { trial, closed, stopped, .. } = ended;
-    unwritten(&closed)?;
-    output.note(&format!("records: {} {}", trial.a.run, trial.b.run));
-    Ok((trial, stopped))
-}
-
-fn unwritten(closed: &[Closed; 2]) -> Result<()> {
-    closed.iter().try_for_each(|closed| closed.kept.clone())
+    if closed.iter().all(|closed| closed.kept.is_ok()) {
+        output.note(&format!("records: {} {}", trial.a.run, trial.b.run));
+    }
+    (trial, stopped)
 }
 
 fn worse(trial: &TrialRecord) -> Vec<String> {

@@ -178,8 +178,13 @@ fn prove(
     let advised = record.suspects.iter().filter(|suspect| suspect.left_out.is_none());
     let advised = advised.map(|suspect| LabChange::parse(&suspect.change)).collect::<Result<Vec<_>>>()?;
     let mut better: Vec<LabChange> = vec![];
+    changes.iter().try_for_each(|change| proving.try_out(std::slice::from_ref(change)))?;
     for change in changes.iter().chain(&advised) {
-        let (proof, stopped) = proving.proof(&better, std::slice::from_ref(change))?;
+        let (proof, stopped) = match proving.proof(&better, std::slice::from_ref(change)) {
+            // What was shown before is told.
+            Err(problem) if !record.proofs.is_empty() => return Ok((record, Some(problem))),
+            proved => proved?,
+        };
         better.extend(proof.is_better.then(|| change.clone()));
         record.proofs.push(proof);
         if stopped.is_some() {
@@ -188,8 +193,10 @@ fn prove(
     }
     let mut stopped = None;
     if better.len() > 1 {
-        let (together, ended) = proving.proof(&[], &better)?;
-        (record.together, stopped) = (Some(together), ended);
+        match proving.proof(&[], &better) {
+            Err(problem) => return Ok((record, Some(problem))),
+            Ok((together, ended)) => (record.together, stopped) = (Some(together), ended),
+        }
     }
     if record.together.as_ref().is_none_or(|together| together.is_better) && stopped.is_none() {
         record.kept = proving.keep(&better)?;
@@ -227,11 +234,15 @@ impl<'a> Proving<'a> {
         Changed::make(self.journals, self.tunable(), changes, self.args.allow_link_flap)
     }
 
+    /// Makes changes and puts them back: what cannot be made is refused before anything is measured.
+    fn try_out(&self, changes: &[LabChange]) -> Result<()> {
+        self.make(changes)?.put_back(self.tunable())
+    }
+
     /// One trial: A with what is `in_place`, B with the changes on top; what stopped it so that no other can follow. One whose pairs could
     /// not be used has no verdict, which is told.
     pub fn proof(&self, in_place: &[LabChange], changes: &[LabChange]) -> Result<(Proof, Option<Problem>)> {
-        // Refused before anything is measured.
-        self.make(changes)?.put_back(self.tunable())?;
+        self.try_out(changes)?;
         let base = self.make(in_place)?;
         let arms: [Settings<'_>; 2] = [(self.tunable(), &[]), (self.tunable(), changes)];
         let mut arms = ArmSettings::new(self.journals, arms, self.args.allow_link_flap);
@@ -241,7 +252,7 @@ impl<'a> Proving<'a> {
             self.args.trial.measure(&sides, [self.target; 2], &mut |side| arms.enter(side), self.output)?;
         base.put_back(self.tunable())?;
         let unusable = ended.unusable;
-        let (trial, mut stopped) = told_in_part(ended, self.output)?;
+        let (trial, mut stopped) = told_in_part(ended, self.output);
         if let Some(problem) = stopped.take_if(|_| unusable) {
             self.output.note(&format!("{change}: no verdict: {problem}"));
         }

@@ -167,6 +167,34 @@ fn a_full_disk_keeps_no_result_from_who_asked() {
 }
 
 #[test]
+fn a_full_disk_keeps_no_verdict_from_who_asked() {
+    let _turn = beside();
+    if !is_root() || !installed("mount") {
+        return skip("a full disk", "needs root, to mount a small file system");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (plan, small) = (folder.path().join("short.plan"), folder.path().join("small"));
+    std::fs::write(&plan, "topology pair\ntest udp-rr duration 50ms\n").unwrap();
+    std::fs::create_dir(&small).unwrap();
+    let (plan, small) = (plan.display(), small.display());
+    // Room for the first tests of the two arms, in a mount namespace as above.
+    let script = format!(
+        "mount -t tmpfs -o size=40k none {small} || exit 77
+        exec {PATHLAB} compare {plan} {plan} --pairs 6 --same-within 50% --json --dir {small}/runs"
+    );
+    let mut tool = command("unshare");
+    tool.args(["--mount", "sh", "-c", &script]);
+    let output = finish(start(tool), Duration::from_secs(120));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{words}");
+    assert!(words.contains("No space left") && !words.contains("records: "), "{words}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {words}"));
+    let pairs = json["tests"][0]["pairs"].as_array().map(Vec::len);
+    assert_eq!((pairs, json["stopped"].as_str()), (Some(6), None), "the whole trial is printed: {json}");
+}
+
+#[test]
 fn a_directory_that_goes_in_mid_run_keeps_no_result_from_who_asked() {
     let _turn = beside();
     let folder = tempfile::tempdir().unwrap();

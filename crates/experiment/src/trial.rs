@@ -98,7 +98,7 @@ pub struct TrialEnd {
     pub trial: TrialRecord,
     /// A and B.
     pub closed: [Closed; 2],
-    /// What ended it early.
+    /// What ended it early, else why a record of it could not be written: no other trial can follow. The trial itself says only the former.
     pub stopped: Option<Problem>,
     /// That was no more than too many pairs that could not be used: nothing is broken, and another trial can follow.
     pub unusable: bool,
@@ -124,7 +124,12 @@ pub fn carry_out(
     trial.stopped = stopped.as_ref().map(ToString::to_string);
     trial.ended = now();
     let closed = arms.map(|arm| arm.course.close(stopped.as_ref()));
-    Ok(TrialEnd { trial, closed, stopped, unusable })
+    // What is in memory is told all the same.
+    let unwritten = closed.iter().find_map(|closed| closed.kept.as_ref().err()).cloned();
+    Ok(match unwritten.filter(|_| unusable || stopped.is_none()) {
+        Some(problem) => TrialEnd { trial, closed, stopped: Some(problem), unusable: false },
+        None => TrialEnd { trial, closed, stopped, unusable },
+    })
 }
 
 /// The record of a trial of which nothing is measured.

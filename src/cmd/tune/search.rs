@@ -127,11 +127,17 @@ fn search(
     let (pairs, begun) = (search.pairs_left(), std::time::Instant::now());
     record.spent_ms = search.elapsed().as_millis() as u64;
     let closed = search.course.close(explored.as_ref().err());
-    closed.kept?;
     record.run = closed.run.id;
-    proving.output.note(&format!("record: {}", record.run));
     let best = explored?;
-    let stopped = if best.is_empty() { None } else { proven(proving, &best, pairs, &mut record)? };
+    // What was found is told, whatever comes of its record and of the proof.
+    let stopped = match closed.kept {
+        Err(unwritten) => Some(unwritten),
+        Ok(()) => {
+            proving.output.note(&format!("record: {}", record.run));
+            let proven = if best.is_empty() { Ok(None) } else { proven(proving, &best, pairs, &mut record) };
+            proven.unwrap_or_else(Some)
+        }
+    };
     record.spent_ms += begun.elapsed().as_millis() as u64;
     Ok((record, stopped))
 }

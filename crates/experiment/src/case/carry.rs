@@ -21,6 +21,7 @@ use linux::lab::{Lab, Lifetime, Topology};
 use record::case::{
     CaseAbout, CaseHosts, CaseResult, CaseSuspect, CaseVerdict, CasesRecord, Expectation, SCHEMA,
 };
+use record::trial::TrialRecord;
 use record::{Problem, ProblemKind, Result, RunRecord};
 use std::path::Path;
 use study::case::{harmful, verdict};
@@ -67,12 +68,13 @@ pub fn run(cases: &[Case], setup: &CaseSetup<'_>) -> Result<(CasesRecord, Option
     let mut stopped = None;
     for (case, cannot) in cases.iter().zip(lacking) {
         let measured = || measured(case, record.to.as_ref(), setup);
-        match cannot.map_or_else(measured, |cannot| Ok(not_run(case, cannot))) {
-            Ok(result) => record.cases.push(result),
-            Err(problem) => {
-                stopped = Some(problem.at(format!("case {}", case.name)));
-                break;
-            }
+        let done = cannot.map_or_else(measured, |cannot| Ok((not_run(case, cannot), None)));
+        let (result, problem) =
+            done.map_or_else(|problem| (None, Some(problem)), |(one, end)| (Some(one), end));
+        record.cases.extend(result);
+        stopped = problem.map(|problem| problem.at(format!("case {}", case.name)));
+        if stopped.is_some() {
+            break;
         }
     }
     record.stopped = stopped.as_ref().map(ToString::to_string);
@@ -92,7 +94,10 @@ fn lacking(cases: &[Case], to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Res
     lacking
 }
 
-fn measured(case: &Case, to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Result<CaseResult> {
+/// What came of a case, and why none can follow although it was measured: a record that could not be written, or what ended its bisection.
+type Measured = (CaseResult, Option<Problem>);
+
+fn measured(case: &Case, to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Result<Measured> {
     let pair = to.map(|hosts| (hosts, HostPair::of(&hosts.name, &case.plans[0].tests[0].spec)));
     let arms = case.arms(pair.as_ref().map(|(_, pair)| pair.family()));
     let prepared = match pair {
@@ -101,7 +106,9 @@ fn measured(case: &Case, to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Resul
     };
     let (case, place) = match prepared {
         Ok(prepared) => prepared,
-        Err(problem) if is_cannot(&problem, to.is_some()) => return Ok(not_run(case, problem.to_string())),
+        Err(problem) if is_cannot(&problem, to.is_some()) => {
+            return Ok((not_run(case, problem.to_string()), None));
+        }
         Err(problem) => return Err(problem),
     };
     let bench = Bench { case: &case, arms, setup, journals: linux::undo::journals()?, place };
@@ -175,19 +182,19 @@ struct CaseArm<'a> {
 }
 
 impl Bench<'_> {
-    fn result(&self) -> Result<CaseResult> {
+    fn result(&self) -> Result<Measured> {
         let (a, b) = (self.arm_a(), self.arm_b());
         for arm in [&a, &b] {
             // Refused before anything is measured.
             let made = self.make(arm.side, &arm.changes);
             match made.and_then(|made| made.put_back(self.tunable(arm.side))) {
                 Err(problem) if is_cannot(&problem, self.place.is_between()) => {
-                    return Ok(not_run(self.case, problem.to_string()));
+                    return Ok((not_run(self.case, problem.to_string()), None));
                 }
                 made => made?,
             }
         }
-        let trial = self.trial([a, b], self.case.expected)?.trial;
+        let (trial, mut ended) = self.trial([a, b], self.case.expected)?;
         let (verdict, why) = verdict(&trial, self.case.expected);
         let mut result = CaseResult {
             about: CaseAbout { arms: self.arms.clone(), ..self.case.about(None) },
@@ -196,10 +203,13 @@ impl Bench<'_> {
             trial: Some(trial),
             ..CaseResult::default()
         };
-        if self.is_to_bisect(verdict) {
-            result.alone = self.bisect()?;
+        if self.is_to_bisect(verdict) && ended.is_none() {
+            match self.bisect() {
+                Ok(alone) => result.alone = alone,
+                Err(problem) => ended = Some(problem),
+            }
         }
-        Ok(result)
+        Ok((result, ended))
     }
 
     fn is_to_bisect(&self, verdict: CaseVerdict) -> bool {
@@ -217,7 +227,8 @@ impl Bench<'_> {
         with.side = TrialSide::B;
         with.changes.push(change.clone());
         with.title = format!("{}, A with {}", self.case.name, change.text);
-        let trial = self.trial([self.arm_a(), with], expected)?.trial;
+        let (trial, unwritten) = self.trial([self.arm_a(), with], expected)?;
+        unwritten.map_or(Ok(()), Err)?;
         let makes_it = verdict(&trial, expected).0 == CaseVerdict::BugCandidate;
         Ok(CaseSuspect { change: change.text.clone(), makes_it, trial })
     }
@@ -246,8 +257,8 @@ impl Bench<'_> {
         self.setup.may_flap || !self.place.is_between()
     }
 
-    /// A trial of two arms until this is shown, or the contrary.
-    fn trial(&self, arms: [CaseArm<'_>; 2], expected: Expectation) -> Result<TrialEnd> {
+    /// A trial of two arms until this is shown, or the contrary; and why its records could not be written.
+    fn trial(&self, arms: [CaseArm<'_>; 2], expected: Expectation) -> Result<(TrialRecord, Option<Problem>)> {
         let settings: [Settings<'_>; 2] =
             arms.each_ref().map(|arm| (self.tunable(arm.side), &arm.changes[..]));
         let mut settings = ArmSettings::new(&self.journals, settings, self.may_flap());
@@ -260,15 +271,11 @@ impl Bench<'_> {
         let back = settings.leave();
         let ended = ended?;
         back?;
-        self.told(ended)
-    }
-
-    /// What came of a trial: one that ended early because its pairs could not be used is one that cannot tell.
-    fn told(&self, ended: TrialEnd) -> Result<TrialEnd> {
-        ended.closed.iter().try_for_each(|closed| closed.kept.clone())?;
-        match &ended.stopped {
-            Some(problem) if !ended.unusable => Err(problem.clone()),
-            _ => Ok(ended),
+        // One that ended early because its pairs could not be used is one that cannot tell.
+        let TrialEnd { trial, stopped, unusable, .. } = ended;
+        match stopped.filter(|_| !unusable) {
+            Some(problem) if trial.stopped.is_some() => Err(problem),
+            unwritten => Ok((trial, unwritten)),
         }
     }
 
