@@ -25,6 +25,8 @@ use record::trial::{Effect, TrialPair, TrialTest, TrialVerdict};
 
 /// Each look comes when there are so many times the pairs of the one before.
 const STEP: f64 = 1.5;
+/// The logarithm of a larger ratio is this one: a part of 2e-9, which no test has messages enough for.
+const MOST_LOG: f64 = 20.0;
 /// The most looks.
 const MOST_LOOKS: usize = 5;
 
@@ -66,7 +68,7 @@ impl StoppingRule {
         (1.0 - CONFIDENCE) / self.looks.len() as f64
     }
 
-    /// The effect of these pairs with the interval of one look; none without a pair of which both figures are positive.
+    /// The effect of these pairs with the interval of one look; none without a pair of which a figure is positive.
     pub fn effect(&self, pairs: &[TrialPair]) -> Option<Estimate> {
         let logs = logs(pairs);
         let (low, value, high) = ranks::centre(&logs, self.alpha())?;
@@ -125,9 +127,11 @@ fn bounded(effect: Estimate) -> Effect {
     Effect { value: effect.value, low: bound(effect.low), high: bound(effect.high) }
 }
 
+/// The ratios of pairs as logarithms. One in which nothing arrived in one arm is as extreme as can be, for ranks need no more; one in which
+/// nothing arrived in either tells nothing.
 fn logs(pairs: &[TrialPair]) -> Vec<f64> {
-    let usable = pairs.iter().filter(|pair| pair.a > 0.0 && pair.b > 0.0);
-    usable.map(|pair| (pair.b / pair.a).ln()).filter(|log| log.is_finite()).collect()
+    let usable = pairs.iter().filter(|pair| pair.a > 0.0 || pair.b > 0.0);
+    usable.map(|pair| (pair.b / pair.a).ln().clamp(-MOST_LOG, MOST_LOG)).collect()
 }
 
 #[cfg(test)]
@@ -172,9 +176,26 @@ mod tests {
             panic!("{:?}", rule.judge(&noisy(1.0, 0.1, 12), true))
         };
         assert!((10..2000).contains(&more), "{more}");
-        let nothing = vec![pair(0.0, 5.0); 12];
+        let nothing = vec![pair(0.0, 0.0); 12];
         assert_eq!(rule.judge(&nothing, true), Some(TrialVerdict::CannotTell { more_pairs: None }));
         assert_eq!(rule.effect(&nothing), None);
+    }
+
+    #[test]
+    fn an_arm_in_which_nothing_arrives_is_worse_and_not_left_out() {
+        let rule = StoppingRule::new(12, 0.05);
+        let of = |lost: usize| -> Vec<TrialPair> {
+            (0..12).map(|n| pair(1.0, if n < lost { 0.0 } else { 1.0 })).collect()
+        };
+        let all = rule.effect(&of(12)).unwrap();
+        assert!(all.high < 1e-8 && all.low > 0.0, "{all:?}");
+        assert_eq!(rule.judge(&of(12), true), Some(TrialVerdict::Changed));
+        assert!(matches!(rule.judge(&of(4), true), Some(TrialVerdict::CannotTell { .. })), "not the same");
+        let gained: Vec<TrialPair> = of(12).iter().map(|one| pair(one.b, one.a)).collect();
+        let gained = rule.effect(&gained).unwrap();
+        assert!(gained.low > 1e8);
+        let words = [all, gained].map(|effect| text::percent(bounded(effect)));
+        assert_eq!(words, ["-100.0 % (-100.0 … -100.0 %)", "+∞ % (+∞ … +∞ %)"]);
     }
 
     /// Trials with noise as machines have it: a factor that drifts and is common to both, noise of each, and moments of much noise.

@@ -1,6 +1,6 @@
 //! A trial in words.
 
-use super::figures;
+use super::{MOST_LOG, figures};
 use crate::stats::median;
 use crate::table::{Column, Table};
 use crate::text::printable;
@@ -14,7 +14,7 @@ const COLUMNS: [Column<TrialTest>; 7] = [
     ("figure", |test| test.figure.clone()),
     ("A", |test| middle(test, |pair| pair.a)),
     ("B", |test| middle(test, |pair| pair.b)),
-    ("B / A", |test| test.effect.map_or("–".into(), |effect| format!("{:.3}", effect.value))),
+    ("B / A", |test| test.effect.map_or("–".into(), |effect| times(effect.value))),
     ("interval", |test| test.effect.map_or("–".into(), interval)),
     ("pairs", |test| test.pairs.len().to_string()),
 ];
@@ -28,14 +28,26 @@ pub fn middle(test: &TrialTest, of: fn(&record::trial::TrialPair) -> f64) -> Str
 
 fn interval(effect: Effect) -> String {
     match (effect.low, effect.high) {
-        (Some(low), Some(high)) => format!("{low:.3}…{high:.3}"),
+        (Some(low), Some(high)) => format!("{}…{}", times(low), times(high)),
         _ => "unbounded".into(),
     }
 }
 
+/// A multiple; what something is of nothing has no number.
+fn times(value: f64) -> String {
+    if is_of_nothing(value) { "∞".into() } else { format!("{value:.3}") }
+}
+
+fn is_of_nothing(value: f64) -> bool {
+    value.ln() > MOST_LOG - 1.0
+}
+
 /// An effect as a change in percent.
 pub fn percent(effect: Effect) -> String {
-    let of = |value: f64| format!("{:+.1}", (value - 1.0) * 100.0);
+    let of = |value: f64| match is_of_nothing(value) {
+        true => "+∞".into(),
+        false => format!("{:+.1}", (value - 1.0) * 100.0),
+    };
     let bounds = effect.low.zip(effect.high);
     let interval = bounds.map_or(String::new(), |(low, high)| format!(" ({} … {} %)", of(low), of(high)));
     format!("{} %{interval}", of(effect.value))
