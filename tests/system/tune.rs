@@ -43,7 +43,7 @@ impl Bench {
         let mut command = pathlab(&[&["tune"], arguments].concat());
         command.env("PATHLAB_STATE", self.state.path().join("state"));
         let is_about = !matches!(arguments.first(), Some(&"undo"))
-            && !matches!(arguments, ["diff"] | ["diff", "--json"]);
+            && !matches!(arguments, ["diff"] | ["diff", "--json"] | ["diff", "--in", _]);
         if is_about {
             command.args(["--in", &self.lab.netns("a")]);
         }
@@ -159,7 +159,13 @@ fn changes_lie_on_each_other_and_what_somebody_else_set_stays() {
     assert_eq!(bench.state(), before);
     bench.must(&["set", "txqueuelen=10", "net.ipv4.tcp_ecn=1", "tu0"]);
     bench.lab.must("a", "ip link set tu0 txqueuelen 55");
+    // Only in the namespace that is named, and the namespace is told.
+    let (a, b) = (bench.lab.netns("a"), bench.lab.netns("b"));
+    assert_eq!(bench.must(&["diff", "--in", &b]).trim(), "nothing is changed");
+    assert_eq!(bench.must(&["undo", "--all", "--in", &b]).trim(), "nothing was changed");
+    assert_eq!(bench.must(&["diff", "--in", &a]), bench.must(&["diff"]));
     let kept = bench.must(&["diff"]);
+    assert!(kept.lines().all(|line| line.starts_with(&format!("{a}: "))), "{kept}");
     assert!(kept.contains("and 55 now, which somebody else has set"), "{kept}");
     let undone = bench.must(&["undo", "--all"]);
     assert!(

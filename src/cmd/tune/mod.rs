@@ -55,6 +55,8 @@ enum TuneCommand {
         /// Everything that was changed.
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        target: Target,
     },
     /// Show what was changed and is not undone, or where a profile differs.
     Diff {
@@ -103,12 +105,12 @@ struct SetArgs {
     target: Target,
 }
 
-/// Which namespace.
+/// Which namespace; our own, or all of those in which something was changed, when none is named.
 #[derive(Args)]
 struct Target {
     /// In this network namespace: a name of 'ip netns', a path, or pid:N of a process.
-    #[arg(long = "in", value_name = "NAMESPACE", default_value = ".", hide_default_value = true)]
-    namespace: String,
+    #[arg(long = "in", value_name = "NAMESPACE")]
+    namespace: Option<String>,
     /// In this node of a lab.
     #[arg(long, value_name = "LAB/NODE", conflicts_with = "namespace")]
     lab: Option<String>,
@@ -120,9 +122,9 @@ pub fn run(args: TuneArgs, output: &Output) -> Result<()> {
         TuneCommand::Show { words, target } => show(&words, &target, output),
         TuneCommand::Set(args) => set(&args, output),
         TuneCommand::Hold(args) => hold(&args, output),
-        TuneCommand::Undo { names, .. } => put_back(&names, output),
+        TuneCommand::Undo { names, target, .. } => put_back(&names, &target, output),
         TuneCommand::Diff { file: Some(file), target } => profile::diff(&file, &target, output),
-        TuneCommand::Diff { file: None, .. } => changes(output),
+        TuneCommand::Diff { file: None, target } => changes(&target, output),
         TuneCommand::Save { interface, output: file, target } => {
             profile::save(interface.as_deref(), &file, &target, output)
         }
@@ -137,7 +139,8 @@ impl Target {
     /// The namespace and what it is called.
     fn open(&self) -> Result<(String, OwnedFd)> {
         let Some(lab) = &self.lab else {
-            let opened = namespaces::opened("--in", std::slice::from_ref(&self.namespace))?;
+            let name = self.namespace.clone().unwrap_or_else(|| ".".into());
+            let opened = namespaces::opened("--in", &[name])?;
             return opened.into_iter().next().ok_or_else(|| Problem::input("no namespace").at("--in"));
         };
         let wrong = || Problem::input("a node of a lab is LAB/NODE").at(lab.clone());
@@ -150,9 +153,21 @@ impl Target {
         ))
     }
 
+    /// The inode of the namespace that is named; none when none is.
+    fn named(&self) -> Result<Option<u64>> {
+        if self.lab.is_none() && self.namespace.is_none() {
+            return Ok(None);
+        }
+        let (name, space) = self.open()?;
+        let inode = netns::inode(space.as_fd());
+        inode
+            .map(Some)
+            .map_err(|error| Problem::host(format!("the namespace {name} cannot be told: {error}")))
+    }
+
     /// Does something in the namespace, whose name it gets.
     fn within<T: Send>(&self, work: impl FnOnce(&str) -> Result<T> + Send) -> Result<T> {
-        if self.lab.is_none() && self.namespace == "." {
+        if self.lab.is_none() && self.namespace.as_ref().is_none_or(|name| name == ".") {
             // Nobody needs rights to stay where he is.
             return work("host");
         }
@@ -287,24 +302,27 @@ fn looked_over(output: &Output) -> Result<Journals> {
     Ok(journals)
 }
 
-fn put_back(names: &[String], output: &Output) -> Result<()> {
+fn put_back(names: &[String], target: &Target, output: &Output) -> Result<()> {
+    let netns = target.named()?;
     let journals = looked_over(output)?;
-    let wanted: Vec<(Option<String>, String)> = names.iter().map(|name| name_of(name, None)).collect();
+    let wanted: Vec<(Option<String>, String)> =
+        joined(names).iter().map(|name| name_of(name, None)).collect();
     let is_wanted = |change: &KnobChange| {
         let is_it = |(interface, name): &(Option<String>, String)| {
             means(name, &change.name) && (interface.is_none() || *interface == change.interface)
         };
         wanted.is_empty() || wanted.iter().any(is_it)
     };
-    let (changes, failed) = kept::undo(&journals, is_wanted)?;
+    let (changes, failed) = kept::undo(&journals, netns, is_wanted)?;
     output.result(&object! { schema: "pathlab/tune-undo/1", changes }, |document| {
         words::undone(&document.changes)
     })?;
     failed.map_or(Ok(()), Err)
 }
 
-fn changes(output: &Output) -> Result<()> {
-    let changes = kept::changes(&looked_over(output)?)?;
+fn changes(target: &Target, output: &Output) -> Result<()> {
+    let netns = target.named()?;
+    let changes = kept::changes(&looked_over(output)?, netns)?;
     output.result(&object! { schema: "pathlab/tune-diff/1", changes }, |document| {
         words::changes(&document.changes)
     })

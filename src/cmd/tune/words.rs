@@ -36,20 +36,32 @@ fn shortened(value: &str) -> String {
     if short.len() < value.len() { short + "…" } else { short }
 }
 
-fn lines(changes: &[KnobChange], none: &str, line: impl Fn(&KnobChange) -> String) -> String {
+/// The name of a knob in the namespace that the command is about.
+fn here(change: &KnobChange) -> String {
+    full_name(&change.interface, &change.name)
+}
+
+/// The same, with a namespace that is not ours in front: two may have interfaces of one name.
+fn anywhere(change: &KnobChange) -> String {
+    let other = change.namespace.as_ref().filter(|namespace| *namespace != "host");
+    other.map_or(String::new(), |namespace| format!("{namespace}: ")) + &here(change)
+}
+
+fn lines(
+    changes: &[KnobChange],
+    none: &str,
+    name: fn(&KnobChange) -> String,
+    line: impl Fn(&KnobChange) -> String,
+) -> String {
     if changes.is_empty() {
         return none.to_owned();
     }
-    changes
-        .iter()
-        .map(|change| full_name(&change.interface, &change.name) + ": " + &line(change))
-        .collect::<Vec<_>>()
-        .join("\n")
+    changes.iter().map(|change| name(change) + ": " + &line(change)).collect::<Vec<_>>().join("\n")
 }
 
 /// What was set.
 pub fn set(changes: &[KnobChange]) -> String {
-    lines(changes, "nothing is to be set", |change| {
+    lines(changes, "nothing is to be set", here, |change| {
         let made = format!("{} → {}", shortened(&change.was), shortened(&change.set));
         match change.state {
             ChangeState::Already => format!("is {} already", shortened(&change.was)),
@@ -66,7 +78,7 @@ fn is_rounded(change: &KnobChange) -> bool {
 
 /// What was put back.
 pub fn undone(changes: &[KnobChange]) -> String {
-    lines(changes, "nothing was changed", |change| match change.state {
+    lines(changes, "nothing was changed", anywhere, |change| match change.state {
         ChangeState::Gone => "left: it is gone, or has another name now".into(),
         ChangeState::Undone => format!("{} → {}", shortened(&change.set), shortened(&change.was)),
         _ => foreign(change),
@@ -80,7 +92,7 @@ fn foreign(change: &KnobChange) -> String {
 
 /// What is changed.
 pub fn changes(changes: &[KnobChange]) -> String {
-    lines(changes, "nothing is changed", |change| match change.state {
+    lines(changes, "nothing is changed", anywhere, |change| match change.state {
         ChangeState::Gone => format!("{} → {}, and gone now", shortened(&change.was), shortened(&change.set)),
         ChangeState::Foreign => {
             let now = change.now.as_deref().unwrap_or_default();
@@ -93,7 +105,7 @@ pub fn changes(changes: &[KnobChange]) -> String {
 
 /// Where a profile differs.
 pub fn differing(changes: &[KnobChange]) -> String {
-    lines(changes, "all is as the profile says", |change| {
+    lines(changes, "all is as the profile says", here, |change| {
         format!("{}, and {} in the profile", shortened(&change.was), shortened(&change.wanted))
     })
 }

@@ -421,35 +421,43 @@ impl Kept {
         KnobChange { now, state, ..self.change }
     }
 
+    /// Whether it is in the network namespace with this inode; without one, wherever it is.
+    fn is_in(&self, netns: Option<u64>) -> bool {
+        netns.is_none() || self.at.netns() == netns
+    }
+
     fn is_same_knob(&self, other: &Kept) -> bool {
         self.change.name == other.change.name && self.at == other.at
     }
 }
 
-/// What was changed and is not undone, the first change first; of changes on each other the last says what the knob should be.
+/// What was changed and is not undone, in the network namespace with this inode, else everywhere; the first change first. Of changes on each
+/// other the last says what the knob should be.
 ///
 /// # Errors
 /// Host: a journal is damaged.
-pub fn changes(journals: &Journals) -> Result<Vec<KnobChange>> {
+pub fn changes(journals: &Journals, netns: Option<u64>) -> Result<Vec<KnobChange>> {
     let all = kept(journals)?;
     let last = |one: &Kept| {
         all.iter().rev().find(|other| other.is_same_knob(one)).map(|other| other.change.set.clone())
     };
     let seen = |one: &Kept| one.clone().seen(&last(one).unwrap_or_default(), ChangeState::Set);
-    Ok(all.iter().map(seen).collect())
+    Ok(all.iter().filter(|one| one.is_in(netns)).map(seen).collect())
 }
 
-/// Puts back the changes that `which` says, the last first; and what could not be put back.
+/// Puts back the changes that `which` says, in the network namespace with this inode, else everywhere, the last first; and what could not be
+/// put back.
 ///
 /// # Errors
 /// Host: a journal is damaged.
 pub fn undo(
     journals: &Journals,
+    netns: Option<u64>,
     which: impl Fn(&KnobChange) -> bool,
 ) -> Result<(Vec<KnobChange>, Option<Problem>)> {
     let _turn = journals.turn(TURN)?;
     let mut all = kept(journals)?;
-    all.retain(|one| which(&one.change));
+    all.retain(|one| one.is_in(netns) && which(&one.change));
     all.reverse();
     let undone: Vec<Result<()>> = all.iter().map(|one| journals.undo(&one.journal)).collect();
     let failed = undone.into_iter().find_map(Result::err);

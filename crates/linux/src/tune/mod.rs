@@ -87,14 +87,17 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// The inode of the network namespace that it is in; none on the machine.
+    fn netns(&self) -> Option<u64> {
+        match self {
+            Scope::Interface(Place { netns, .. }) | Scope::Namespace(netns) => Some(*netns),
+            Scope::Machine => None,
+        }
+    }
+
     /// Whether nobody can be found in its namespace any more.
     fn is_gone(&self) -> bool {
-        match self {
-            Scope::Interface(Place { netns, .. }) | Scope::Namespace(netns) => {
-                namespace::find(*netns).is_none()
-            }
-            Scope::Machine => false,
-        }
+        self.netns().is_some_and(|netns| namespace::find(netns).is_none())
     }
 
     /// Does something where it is; nothing where that is gone.
