@@ -50,7 +50,7 @@ fn runs_are_listed_and_shown_in_both_forms() {
     let (directory, id) = directory();
     let at = directory.path();
     let (code, listed, _) = text(&pathlab(at, &["runs"]));
-    assert!(code == Some(0) && listed.contains(&id) && listed.contains("damaged"), "{listed}");
+    assert!(code == Some(0) && listed.contains(&id) && listed.contains("unreadable"), "{listed}");
     let (_, json, _) = text(&pathlab(at, &["runs", "--json"]));
     let list: Value = serde_json::from_str(&json).unwrap();
     let first = &list["runs"][0];
@@ -141,7 +141,7 @@ fn records_of_version_1_are_listed_shown_and_reported() {
 
 /// The runs of 2025 in a table, and the damaged ones among them; a long cell is folded into several lines.
 fn runs_and_damaged(table: &str) -> (usize, usize) {
-    (table.lines().filter(|line| line.starts_with("2025")).count(), table.matches("damaged:").count())
+    (table.lines().filter(|line| line.starts_with("2025")).count(), table.matches("unreadable:").count())
 }
 
 /// The index is enough: records that were replaced by rubbish of the same size and age are not looked at.

@@ -29,7 +29,7 @@ const COLUMNS: [Column<RunSummary>; 7] = [
     ("tests", |run| known(run, run.tests)),
     ("findings", |run| known(run, run.findings)),
     ("state", |run| match (&run.broken, &run.ended) {
-        (Some(why), _) => format!("damaged: {why}"),
+        (Some(why), _) => format!("unreadable: {why}"),
         (None, None) => "not finished".into(),
         (None, Some(_)) => String::new(),
     }),
@@ -39,9 +39,11 @@ fn known(run: &RunSummary, number: usize) -> String {
     if run.broken.is_some() { String::new() } else { number.to_string() }
 }
 
+/// A cell is one line, whatever somebody called a run.
 fn short(text: &str) -> String {
+    let text = text.replace(['\n', '\t'], " ");
     match text.char_indices().nth(WIDEST) {
-        None => text.into(),
+        None => text,
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
     }
 }
@@ -77,5 +79,6 @@ mod tests {
         let text = list(&[old, new], 2);
         assert!(text.contains(&format!("{}…  bridge  default", "é".repeat(WIDEST))), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert_eq!(short("before\nthe\tpatch"), "before the patch");
     }
 }
