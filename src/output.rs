@@ -149,15 +149,20 @@ pub fn refuse_foreign_page(file: &Path) -> record::Result<()> {
     refuse_foreign(file, study::report::MARK, "a report")
 }
 
-/// Refuses a file that exists and does not begin as what is to be written.
+/// Refuses a file that exists and does not begin as what is to be written. No other than a regular file is opened: a pipe would not answer
+/// before somebody writes to it.
 pub fn refuse_foreign(file: &Path, mark: &str, what: &str) -> record::Result<()> {
-    let mut begin = vec![];
-    let opened = fs::File::open(file);
-    let read = opened.and_then(|opened| opened.take(mark.len() as u64).read_to_end(&mut begin));
-    match read {
+    let begins = |about: fs::Metadata| {
+        let mut begin = vec![];
+        if about.is_file() {
+            fs::File::open(file)?.take(mark.len() as u64).read_to_end(&mut begin)?;
+        }
+        Ok(begin == mark.as_bytes())
+    };
+    match fs::metadata(file).and_then(begins) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        Ok(_) if begin == mark.as_bytes() => Ok(()),
-        Ok(_) => Err(Problem::input(format!("this file exists and is not {what} of pathlab"))
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Problem::input(format!("this file exists and is not {what} of pathlab"))
             .at(file.display().to_string())
             .help("choose another name with -o")),
         Err(e) => Err(Problem::input(format!("cannot look at it: {e}")).at(file.display().to_string())),
