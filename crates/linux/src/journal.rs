@@ -490,7 +490,7 @@ fn begin_file(path: &Path, first: &str) -> io::Result<File> {
 fn write_problem(path: &Path, error: &io::Error) -> Problem {
     Problem::host(format!("cannot write the undo journal: {error}"))
         .at(path.display().to_string())
-        .help("nothing is built without it; make room or set XDG_RUNTIME_DIR")
+        .help("nothing is built without it; make room, or name another directory with PATHLAB_STATE")
 }
 
 #[cfg(test)]
