@@ -68,3 +68,10 @@ conformance! {
     tap_receives_plain: Kind::of(Medium::TapReceives, "tap:IF?vnet=off");
     tap_sends_plain: Kind::of(Medium::TapSends, "tap:IF?vnet=off&queues=3");
 }
+
+#[test]
+fn an_interface_may_leave_its_namespace_behind_its_last_frames() {
+    for uri in ["int:IF", "ring:IF?retire_ms=100"] {
+        body::moved(&Kind::of(Medium::Veth, uri));
+    }
+}

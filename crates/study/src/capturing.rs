@@ -312,7 +312,8 @@ mod tests {
         let account = closed(0, 0, Some(0), &gone);
         assert!(account.residual.is_none() && account.received.is_none());
         assert!(account.unknown.ends_with("read to the end: the kernel cannot be asked"), "{account:?}");
-        link(&mut seen.ending).name = "b0".into();
+        let ending = link(&mut seen.ending);
+        (ending.name, ending.index) = ("b0".into(), 8);
         let account = closed(0, 0, Some(0), &seen);
         assert!(account.residual.is_none() && account.unknown.ends_with("a0 is not among the interfaces"));
         let mut report = CaptureReport::default();

@@ -1,6 +1,7 @@
 //! What every kind must do. Nothing here knows a kind.
 
 use super::rig::{Came, Kind, Medium, Rig, frame};
+use super::stage::Space;
 use linux::port::{
     Frames, Hand, MAX_BATCH, Meta, PortError, PortOptions, TransmitCounters, Transmitted, Wait,
 };
@@ -282,6 +283,24 @@ pub fn removed(kind: &Kind) {
         assert_eq!(rig.rx().counters().frames, 5, "{}", rig.name);
         let after = rig.tx().counters();
         assert_none_claimed(&rig.name, &before, &after);
+    }
+}
+
+/// What came before shows after the link is down, and says nothing about the link.
+pub fn moved(kind: &Kind) {
+    for mut rig in kind.rigs(&PortOptions::default()) {
+        let frames: Vec<Vec<u8>> = (0..5).map(|i| frame(i, 100)).collect();
+        let came = rig.exchange(&frames, 64);
+        assert_same(&rig, &came, &frames);
+        send(&mut rig, &frames).unwrap();
+        let elsewhere = Space::new();
+        let (space, name) = rig.places.last().unwrap();
+        space.ip(&format!("link set {name} netns {}", elsewhere.path()));
+        let mut said = wait_for_error(&mut rig);
+        if matches!(said, Some(PortError::Down)) {
+            said = wait_for_error(&mut rig);
+        }
+        assert!(matches!(said, Some(PortError::Gone)), "{}: {said:?}", rig.name);
     }
 }
 

@@ -5,7 +5,7 @@ use linux::lab::topology::{InterfaceSpec, OffloadFeature, Prefix};
 use linux::netlink::Netlink;
 use linux::port::{Frames, Hand, Meta, Port, PortOptions, Wait, open};
 use linux::sys::netns;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,11 @@ impl Space {
             }
         });
         space
+    }
+
+    /// Where others find it.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
