@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// frames and what is known about them are still in the processor's first cache when they are looked at.
 const BATCH: usize = MAX_BATCH / 4;
 
-/// Between two looks at what the port lost.
+/// Between two looks at what the port lost, and the longest that a frame waits for others on its way to the writer.
 const PUBLISH_NS: u64 = 200_000_000;
 
 /// How long a ring may keep frames back after the end (a block's retire time).
@@ -258,12 +258,14 @@ impl Worker<'_> {
     fn after_batch(&mut self, count: usize, published: &mut u64) {
         self.show();
         let now = clock::monotonic_ns();
+        let is_due = now - *published >= PUBLISH_NS;
         if let Some(lane) = &mut self.tally.lane {
             let watermark =
                 if count > 0 { 0 } else { clock::realtime_ns().saturating_sub(writer::WINDOW_NS) };
-            lane.pause(watermark, count == 0);
+            // Thin traffic without a pause neither fills a block nor leaves the port idle.
+            lane.pause(watermark, count == 0 || is_due);
         }
-        if now - *published >= PUBLISH_NS {
+        if is_due {
             *published = now;
             self.publish();
         }
