@@ -368,7 +368,9 @@ impl End<'_> {
         if all.hidden_pieces() > 0 {
             notes.push("super-frames count once here and perhaps as their pieces at the interface".into());
         }
-        let duration_ns = self.seen.ended_ns - self.seen.begun_ns;
+        // Frames that ended it did so before the watching thread looked.
+        let ended_ns = self.seen.ended_ns.min(self.shared.over_ns.load(Relaxed));
+        let duration_ns = ended_ns.saturating_sub(self.seen.begun_ns);
         let seconds = (duration_ns as f64 / 1e9).max(1e-9);
         let report = CaptureReport {
             schema: SCHEMA.into(),

@@ -56,6 +56,8 @@ pub struct Shared {
     stop: AtomicBool,
     /// `CLOCK_REALTIME` of the end.
     end_ns: AtomicU64,
+    /// `CLOCK_MONOTONIC` when the count was full, or a port had no more; never, where somebody else ended it.
+    pub over_ns: AtomicU64,
     /// Frames that may still be captured; more than enough when there is no limit.
     remaining: AtomicU64,
     /// Threads that have ended.
@@ -73,6 +75,7 @@ impl Shared {
     pub fn new(threads: usize, count: Option<u64>) -> Self {
         Shared {
             end_ns: AtomicU64::new(u64::MAX),
+            over_ns: AtomicU64::new(u64::MAX),
             remaining: AtomicU64::new(count.unwrap_or(u64::MAX)),
             threads: (0..threads).map(|_| Progress::default()).collect(),
             ..Shared::default()
@@ -239,6 +242,9 @@ impl Worker<'_> {
                 Err(error) => break Some(error),
             }
         };
+        if ended.is_some() || self.tally.shared.is_full() {
+            self.tally.shared.over_ns.fetch_min(clock::monotonic_ns(), Relaxed);
+        }
         if self.drains && ended.is_none() {
             self.drain();
         }
