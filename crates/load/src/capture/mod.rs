@@ -178,7 +178,13 @@ fn open(wish: &CaptureOptions) -> Result<Opened> {
             any_link: wish.filter.is_none(),
             ..PortOptions::default()
         };
-        let port = port::open(&patient(&wish.uri), &wish_of_port)?;
+        let asked = patient(&wish.uri);
+        // What is wrong is wrong with the port as its user wrote it.
+        let as_written = |problem: Problem| match problem.place == asked {
+            true => Problem { place: wish.uri.clone(), ..problem },
+            false => problem,
+        };
+        let port = port::open(&asked, &wish_of_port).map_err(as_written)?;
         let nothing = || Problem::input("nothing can be received from this port").at(&wish.uri);
         Ok((port.receiver.ok_or_else(nothing)?, port.settings))
     };
