@@ -7,6 +7,7 @@
 
 use record::capture::{CaptureReport, StreamCount};
 use record::half::{Half, SCHEMA, SentHalf};
+use record::unit::many;
 use record::{Problem, Result, Snapshot};
 
 /// Two wall clocks are believed to this.
@@ -94,6 +95,11 @@ fn unlike(ends: &Ends) -> Option<(String, &'static str)> {
         let (found, header, stream) = (found.join(", "), &numbering.header, numbering.stream);
         let what = format!("the capture saw streams {found}, none of them {header} {stream}");
         return Some((what, "join the capture of this sending"));
+    }
+    let cut = ends.captured.cut;
+    if ends.seen.is_empty() && cut > 0 {
+        let what = format!("the capture cut {}, and no number is left in them", many(cut, "frame"));
+        return Some((what, "capture with a longer --snap, or without"));
     }
     let (from, to) = when(ends);
     let is_outside = |stream: &&&StreamCount| {

@@ -157,6 +157,17 @@ fn copies_that_the_sender_made_are_duplicates_at_the_capture_and_not_missing() {
 }
 
 #[test]
+fn frames_that_were_cut_before_their_numbers_are_not_missing() {
+    let mut capturing = capturing(0, 999, 1000, 0);
+    let captured = capturing.captured.as_mut().unwrap();
+    captured.cut = 1000;
+    joined(&sending(1000), &capturing);
+    capturing.captured.as_mut().unwrap().census.streams.clear();
+    let why = join(("a", &sending(1000)), ("b", &capturing), None).unwrap_err().to_string();
+    assert!(why.contains("cut 1,000 frames") && why.contains("--snap"), "{why}");
+}
+
+#[test]
 fn a_clean_path_closes_from_offered_to_captured_among_frames_of_others() {
     let report = joined(&sending(1000), &capturing(0, 999, 1000, 5000));
     assert_eq!(
