@@ -119,7 +119,7 @@ pub struct SendReport {
     pub seconds: f64,
     /// Frames per second that were transmitted in this time.
     pub frames_per_second: f64,
-    /// Bits per second of the accepted frames, without FCS, preamble and gap.
+    /// Bits per second that were transmitted in this time, by the mean size of the accepted frames, without FCS, preamble and gap.
     pub bits_per_second: f64,
     /// Asked against done, and how late frames left.
     pub schedule: Schedule,

@@ -181,7 +181,6 @@ fn report(job: &Job, filled: Vec<String>, outcome: &mut Outcome) -> SendReport {
     };
     let span_ns = tally.ended_ns.saturating_sub(tally.begun_ns);
     let seconds = span_ns as f64 / 1e9;
-    let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
     let times = (tally.begun_ns, tally.ended_ns);
     let schedule = schedule::outcome(plan.as_ref(), tally.offered, times, &tally.lateness);
     notes.extend(schedule::lateness_note(schedule.lateness.as_ref()));
@@ -207,7 +206,7 @@ fn report(job: &Job, filled: Vec<String>, outcome: &mut Outcome) -> SendReport {
         bytes: counters.bytes,
         seconds,
         frames_per_second: 0.0,
-        bits_per_second: per_second(counters.bytes as f64 * 8.0),
+        bits_per_second: 0.0,
         frames,
         schedule,
         full_waits: tally.full_waits,
