@@ -207,28 +207,29 @@ fn kernel_filters(uri: &str) -> bool {
     kind.is_some_and(|kind| kind.through == Through::PacketSocket)
 }
 
-/// True for a capture file, also behind `fault:`: it waits for whoever reads it.
-fn is_file(uri: &str) -> bool {
-    let Ok(uri) = Uri::parse(uri) else { return false };
-    match PortKind::named(&uri.kind).map(|kind| kind.through) {
-        Some(Through::File) => true,
-        Some(Through::Port) => is_file(&uri.rest),
-        _ => false,
+/// The capture file that is read, also behind `fault:`. It waits for whoever reads it.
+fn file_of(uri: &str) -> Option<String> {
+    let uri = Uri::parse(uri).ok()?;
+    match PortKind::named(&uri.kind)?.through {
+        Through::File => Some(uri.rest),
+        Through::Port => file_of(&uri.rest),
+        _ => None,
     }
 }
 
 /// What frames of the port begin with; none for a pipe, which says so later.
 fn link_of(wish: &CaptureOptions, receiver: &dyn Receiver) -> Option<Link> {
     let first = receiver.interfaces().first().map(|interface| interface.link);
-    if is_file(&wish.uri) { first } else { Some(Link::ETHERNET) }
+    if file_of(&wish.uri).is_some() { first } else { Some(Link::ETHERNET) }
 }
 
 fn prepare_writer(wish: &CaptureOptions, threads: usize, link: Option<Link>) -> Result<Option<Writing>> {
     let Some(file) = &wish.file else { return Ok(None) };
     let snap = wish.snap.unwrap_or(u32::MAX).min(wire::pcap::MAX_FRAME) as usize;
     let (mut lanes, collector) = queue::lanes(threads, wish.queue_bytes, snap);
-    lanes.iter_mut().for_each(|lane| lane.waits = is_file(&wish.uri));
-    let file = FileOptions { link, ..file.clone() };
+    let from = file_of(&wish.uri);
+    lanes.iter_mut().for_each(|lane| lane.waits = from.is_some());
+    let file = FileOptions { link, from, ..file.clone() };
     Ok(Some((lanes, writer::prepare(file, collector, threads)?)))
 }
 

@@ -153,6 +153,20 @@ fn frames_of_several_link_types_are_told_apart_and_stay_what_they_are() {
 }
 
 #[test]
+fn a_file_is_not_written_over_while_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, other] = ["from.pcapng", "same.pcapng"].map(|name| folder.path().join(name));
+    mixed(&path);
+    std::os::unix::fs::symlink(&path, &other).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let file = file(&other).map(|file| FileOptions { overwrite: true, ..file });
+    let wish = CaptureOptions { uri: format!("pcap:{}", path.display()), file, ..CaptureOptions::default() };
+    let refused = run(&wish, &mut Ear::default()).unwrap_err().to_string();
+    assert!(refused.contains("read from this file"), "{refused}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
 fn losses_count_in_the_file_that_was_open() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lossy.pcapng");

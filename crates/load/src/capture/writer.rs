@@ -13,6 +13,7 @@ use linux::port::pcap::{Extra, Options, Writer};
 use record::capture::Written;
 use record::{Problem, Result};
 use std::collections::VecDeque;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ pub struct FileOptions {
     pub keep: Option<usize>,
     /// A file that exists already may be replaced.
     pub overwrite: bool,
+    /// The file that the frames come from, which cannot be written over meanwhile.
+    pub from: Option<String>,
     /// The interface that is written into the file; one for each link type, if its frames have several.
     pub interface: Interface,
     /// What the first frames begin with, if that is known before they come.
@@ -120,6 +123,11 @@ impl Files {
     fn next(&mut self) -> Result<()> {
         self.number += 1;
         let name = self.name();
+        if self.wish.from.as_ref().is_some_and(|from| is_same_file(from, &name)) {
+            return Err(Problem::input("the frames are read from this file")
+                .at(name)
+                .help("name another one"));
+        }
         let options = Options {
             directions: self.wish.directions,
             overwrite: self.wish.overwrite,
@@ -253,6 +261,14 @@ impl Files {
     fn safe(&self) -> u64 {
         self.frames_before + self.now.as_ref().map_or(0, Writer::safe)
     }
+}
+
+/// True for two names of one file.
+fn is_same_file(one: &str, other: &str) -> bool {
+    let identity = |path: &str| {
+        std::fs::metadata(path).ok().filter(|found| found.is_file()).map(|found| (found.dev(), found.ino()))
+    };
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 /// Frames of several lanes in the order of time.
