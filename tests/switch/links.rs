@@ -85,10 +85,22 @@ fn a_port_that_a_controller_closes_is_down_in_the_kernel_and_up_again_at_the_end
     assert!(!is_up(&site, "p2"), "{}", kernel(&site, "p2"));
     link_of(&mut watching, 2, true);
     assert!(!site.pings(1, "10.0.0.2"));
+    // What has another name by then is put up all the same.
+    site.ip(0, "link set p2 name other");
+    mod_port(&site, 2, "up");
+    assert!(is_up(&site, "other"));
+    site.ip(0, "link set other name p2");
+    link_of(&mut watching, 2, false);
+    site.reaches(1, "10.0.0.2");
+    // One that is made again while the port is closed is taken down, too.
+    mod_port(&site, 2, "down");
+    link_of(&mut watching, 2, true);
+    site.ip(0, "link delete p2");
+    site.cable(2);
+    site.wait_for("the new interface to go down", |site| !is_up(site, "p2"));
     mod_port(&site, 2, "up");
     assert!(is_up(&site, "p2"));
     link_of(&mut watching, 2, false);
-    site.reaches(1, "10.0.0.2");
     // A switch that ends puts it up.
     mod_port(&site, 2, "down");
     assert!(!is_up(&site, "p2"));

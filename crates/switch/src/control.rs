@@ -388,8 +388,8 @@ impl Switch {
         drop(pipeline);
         found.inlets.into_iter().for_each(|inlet| self.receive_from(inlet));
         self.said.extend(found.said);
-        if !found.events.is_empty() {
-            // One that was made again may be configured down.
+        if !found.events.is_empty() || found.is_open {
+            // One that was made again may be configured down, of which there is no news.
             self.said.extend(self.ports.carry_down(&self.datapath));
         }
     }

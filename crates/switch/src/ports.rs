@@ -15,7 +15,7 @@ use flow::event::Event;
 use flow::pipeline::Pipeline;
 use flow::port::{PortConfig, PortNo, PortState};
 use linux::netlink::{LinkState, Netlink};
-use linux::tune::{Change, down};
+use linux::tune::down;
 use std::collections::BTreeMap;
 
 /// How long it takes until an interface that is there and could not be opened is tried again.
@@ -31,8 +31,10 @@ struct Row {
     is_gone: bool,
     /// What was said last of what is wrong.
     said: Option<String>,
+    /// It was up when that was looked at last.
+    is_up: bool,
     /// It was taken down for a controller.
-    down: Option<Change>,
+    down: Option<down::Taken>,
 }
 
 /// What a look found.
@@ -40,6 +42,8 @@ struct Row {
 pub(crate) struct Found {
     /// Ports whose state changed.
     pub(crate) events: Vec<Event>,
+    /// The interface of a port that a controller closed came up: one that was made again.
+    pub(crate) is_open: bool,
     /// Ports that were opened again.
     pub(crate) inlets: Vec<OpenedPort>,
     /// What is to be said of a port.
@@ -60,8 +64,9 @@ impl Ports {
         let row = |(number, uri): (PortNo, &str)| {
             let name = datapath::name_of(uri);
             let of_kernel = datapath::has_interface(uri);
-            let index = links.iter().find(|link| of_kernel && link.name == name).map(|link| link.index);
-            (number, Row { uri: uri.to_owned(), name, index, is_gone: false, said: None, down: None })
+            let link = links.iter().find(|link| of_kernel && link.name == name);
+            let (index, is_up) = (link.map(|link| link.index), link.is_some_and(|link| link.up));
+            (number, Row { uri: uri.to_owned(), name, index, is_gone: false, said: None, is_up, down: None })
         };
         Ports { rows: ports.map(row).collect(), retry_ns: None }
     }
@@ -104,7 +109,10 @@ impl Ports {
                     is_up.unwrap_or(false)
                 }
             };
+            let has_link_up = row.has_link_up(&links);
+            let was_up = std::mem::replace(&mut row.is_up, has_link_up);
             let pipeline = datapath.pipeline();
+            found.is_open |= row.is_up && !was_up && is_closed(&pipeline, *number);
             // A port that a controller closed has no link, also where that is no business of the kernel's.
             let state = state(is_up && !is_closed(&pipeline, *number));
             let is_new = pipeline.ports.get(number).is_some_and(|port| port.state != state);
@@ -125,7 +133,7 @@ impl Ports {
                 (true, false, Some(index)) if !row.is_gone => linux::undo::open()
                     .and_then(|journals| down::take(&journals, &row.name, index))
                     .map(|taken| row.down = taken),
-                (false, true, _) => row.down.take().map_or(Ok(()), Change::put_back),
+                (false, true, _) => row.down.take().map_or(Ok(()), down::Taken::put_back),
                 _ => Ok(()),
             };
             said.extend(done.err().map(|problem| SwitchNotice::Port { port, what: problem.to_string() }));
@@ -140,6 +148,11 @@ fn is_closed(pipeline: &Pipeline, port: PortNo) -> bool {
 }
 
 impl Row {
+    /// Whether the interface that was opened is up.
+    fn has_link_up(&self, links: &[LinkState]) -> bool {
+        !self.is_gone && links.iter().any(|link| self.index == Some(link.index) && link.up)
+    }
+
     /// The interface is not the one that was opened: opens the one that has its name now. Returns whether that is up; `None` when there is none.
     fn open_again(
         &mut self,
@@ -159,6 +172,7 @@ impl Row {
         match opened {
             Ok((link, (inlet, had_queues))) => {
                 (self.index, self.is_gone, self.said) = (Some(link.index), false, None);
+                self.is_up = false;
                 // What was taken down went with the old one.
                 self.down = None;
                 found.inlets.push(inlet);

@@ -1,6 +1,6 @@
 //! Taking an interface down, and up again.
 //!
-//! **What.** [`take`] clears `IFF_UP`; what would undo it is in an undo journal by then ([`crate::journal`]). [`Change::put_back`] sets it again, and so does
+//! **What.** [`take`] clears `IFF_UP`; what would undo it is in an undo journal by then ([`crate::journal`]). [`Taken::put_back`] sets it again, and so does
 //! the end of the guard, or after a `kill -9` the next command that looks into the journals, or `pathlab undo`.
 //!
 //! **Why.** A controller that closes a port means the cable: what is at the other end shall see that the carrier is gone. But the interface is the
@@ -12,7 +12,7 @@
 use record::{Problem, Result};
 
 use super::row::{Row, for_a_while};
-use super::{Change, Knob, Place, Wish, change, put_back_from};
+use super::{Change, Knob, Place, Wish, change, put_back, put_back_from};
 use crate::journal::Journals;
 use crate::netlink::{Answer, Netlink};
 
@@ -43,11 +43,45 @@ impl Knob for Up {
     }
 }
 
+/// An interface that was taken down. Who took it knows its number, and puts it up also when it has got another name, by which a journal would not know it.
+#[derive(Debug)]
+pub struct Taken {
+    index: u32,
+    change: Option<Change>,
+}
+
+impl Taken {
+    /// Puts it up again, if it is in the namespace of the calling thread still.
+    ///
+    /// # Errors
+    /// As [`Change::put_back`].
+    pub fn put_back(mut self) -> Result<()> {
+        self.put_up();
+        self.change.take().map_or(Ok(()), Change::put_back)
+    }
+
+    /// What goes wrong here goes wrong with the journal, too, which tells it.
+    fn put_up(&self) {
+        let links = Netlink::open().links().unwrap_or_default();
+        if links.iter().any(|link| link.index == self.index) {
+            let _ = put_back(&mut Up(self.index), true);
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if self.change.is_some() {
+            self.put_up();
+        }
+    }
+}
+
 /// Takes an interface of the calling thread's namespace down; none when it is down already.
 ///
 /// # Errors
 /// Host: the interface is not there, or this user may not.
-pub fn take(journals: &Journals, interface: &str, index: u32) -> Result<Option<Change>> {
+pub fn take(journals: &Journals, interface: &str, index: u32) -> Result<Option<Taken>> {
     let told =
         |what: &str| Problem::host(format!("it cannot be taken down: {what}")).at(interface.to_owned());
     let links = Netlink::open().links().map_err(|refusal| told(&refusal.to_string()))?;
@@ -66,7 +100,7 @@ pub fn take(journals: &Journals, interface: &str, index: u32) -> Result<Option<C
             _ => problem,
         }
     });
-    taken.map(|(change, _)| Some(change))
+    taken.map(|(change, _)| Some(Taken { index, change: Some(change) }))
 }
 
 #[cfg(test)]
@@ -98,6 +132,11 @@ mod tests {
             take(&journals, "lo", 1).unwrap().unwrap().put_back().unwrap();
             assert!(is_up());
             assert!(take(&journals, "nobody", 99).is_err());
+            let taken = take(&journals, "lo", 1).unwrap().unwrap();
+            let ip = std::process::Command::new("ip").args("link set lo name other".split(' ')).status();
+            assert!(ip.unwrap().success());
+            drop(taken);
+            assert!(is_up(), "it is the same interface");
         })
         .unwrap();
     }
