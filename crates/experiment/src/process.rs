@@ -19,7 +19,13 @@ pub fn interruptible() -> Result<()> {
         .map_err(|e| Problem::host(format!("cannot listen for interrupts: {e}")))
 }
 
-/// The file of the program that is running now: what is measured is what is installed.
+/// The file of the program that is running now: what is measured is what is installed. Where another version was installed over it since, or
+/// it was removed, what the kernel still runs of it: both ends of a test are of one version.
 pub fn this_program() -> Result<PathBuf> {
-    std::env::current_exe().map_err(|e| Problem::host(format!("cannot find this program: {e}")))
+    let file =
+        std::env::current_exe().map_err(|e| Problem::host(format!("cannot find this program: {e}")))?;
+    Ok(if file.exists() { file } else { RUNNING.into() })
 }
+
+/// The program of whoever opens it: of the child that is about to become another one, still this.
+const RUNNING: &str = "/proc/self/exe";
