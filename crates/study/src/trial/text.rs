@@ -94,7 +94,7 @@ pub fn trial(trial: &TrialRecord) -> String {
         text += &format!("{}\n", verdict(test, trial.same_within));
         if test.passed_over > 0 {
             text += &format!(
-                "  {} passed over: a test could not be run, or is not valid\n",
+                "  {} passed over: a test could not be run, has no such figure, or is not valid\n",
                 many(test.passed_over, "pair")
             );
         }
