@@ -63,9 +63,29 @@ fn words(code: &str, line: usize) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
+/// A word as a shell wants it.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "@%+=:,./_-".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// A command line that a shell reads as these words.
+pub fn command_line(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_line_is_what_a_shell_reads_as_its_words() {
+        let words = ["pathlab", "run", "--label", "it's <b>&", "", "a/eth0:mtu=1400"].map(str::to_owned);
+        assert_eq!(command_line(&words), r"pathlab run --label 'it'\''s <b>&' '' a/eth0:mtu=1400");
+    }
     use proptest::prelude::*;
 
     #[test]

@@ -25,6 +25,7 @@ pub mod text;
 
 use look::{Answer, Found, Look};
 use record::facts::{Facts, Known};
+use record::line::quoted;
 use record::{Path, TestRecord, TrafficKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -520,8 +521,12 @@ fn set_and_undo(knobs: &[(&str, &str)], place: &Place<'_>, new: &str) -> (String
     let old: Result<Vec<_>, _> =
         knobs.iter().map(|(knob, _)| place.look.text(knob).map(|old| (*knob, old))).collect();
     let undo = || {
-        let one =
-            |(knob, _): &(&str, &str)| format!("pathlab tune undo {}", quoted(&named(knob, place.interface)));
+        let one = |(knob, _): &(&str, &str)| {
+            // A change of the machine was made in no namespace.
+            let is_inside = knob.starts_with("sysctl net.") || !place.interface.is_empty();
+            let within = if is_inside { within(&[knob], place.within) } else { String::new() };
+            format!("pathlab tune undo {}{within}", quoted(&named(knob, place.interface)))
+        };
         knobs.iter().rev().map(one).collect::<Vec<_>>().join("; ")
     };
     let undo = old.map_or_else(|_| undo(), |old| tune(&old, place.interface, place.within));
@@ -577,15 +582,12 @@ fn tune(knobs: &[(&str, String)], interface: &str, within: &str) -> String {
         false => format!("{interface} "),
     };
     let words = knobs.iter().map(set).collect::<Vec<_>>().join(" ");
-    let is_inside = |(knob, _): &(&str, String)| !OF_FIRST.contains(knob);
-    let within = within
-        .split_once(' ')
-        .filter(|_| knobs.iter().any(is_inside))
-        .map(|(option, word)| format!(" {option} {}", quoted(word)));
-    format!("pathlab tune set {of}{words}{flaps}{}", within.unwrap_or_default())
+    let names: Vec<&str> = knobs.iter().map(|(knob, _)| *knob).collect();
+    format!("pathlab tune set {of}{words}{flaps}{}", self::within(&names, within))
 }
 
-/// A word as a shell wants it.
-fn quoted(word: &str) -> String {
-    if word.contains([' ', '*']) { format!("'{word}'") } else { word.to_owned() }
+/// The option that leads to the namespace of knobs, behind a blank; none for those that only the first one can set.
+fn within(knobs: &[&str], place: &str) -> String {
+    let option = place.split_once(' ').filter(|_| knobs.iter().any(|knob| !OF_FIRST.contains(knob)));
+    option.map_or(String::new(), |(option, word)| format!(" {option} {}", quoted(word)))
 }

@@ -286,8 +286,12 @@ fn commands_are_about_the_namespace_that_was_looked_into() {
         let rule = rules().find(|one| one.id == id).unwrap();
         let mut facts = facts(rule.at, ours);
         facts.nodes.values_mut().for_each(|node| node.place = place.into());
-        report(rule, &facts, None, &Goal::ALL).command
+        let report = report(rule, &facts, None, &Goal::ALL);
+        (report.command, report.undo)
     };
+    assert_eq!(advised("QD-03", "--in blue").1, "pathlab tune undo eth0:qdisc --in blue");
+    assert_eq!(advised("CPU-01", "--in blue").1, "pathlab tune undo 'cpu.governor@*'");
+    let advised = |id: &str, place: &str| advised(id, place).0;
     assert_eq!(advised("OFF-01", "--lab l/a").split(" --lab ").nth(1), Some("l/a"));
     assert_eq!(advised("QD-03", "--in blue"), "pathlab tune set eth0 qdisc=fq --in blue");
     assert_eq!(advised("QD-03", ""), "pathlab tune set eth0 qdisc=fq");

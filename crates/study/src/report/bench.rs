@@ -30,7 +30,7 @@ pub fn html<R: Plotted>(bench: &Bench<R>) -> Result<String> {
         "mark": MARK,
         "style": STYLE,
         "title": format!("{} {}", R::WORDS[0], head.id),
-        "command": head.command.join(" "),
+        "command": record::line::command_line(&head.command),
         "missing": bench.missing().len(),
         "problems": bench::problems(bench).trim(),
         "conditions": bench::conditions(head),

@@ -154,7 +154,7 @@ fn facts(run: &RunRecord, id: &str) -> Value {
         "begun": run.begun,
         "ended": run.ended,
         "seed": run.seed,
-        "command": run.command.join(" "),
+        "command": record::line::command_line(&run.command),
         "invalid": invalid,
         "doubts": run.findings.iter().filter(|finding| finding.severity == Severity::Warning).count(),
         "interval": table::interval_words(run),
