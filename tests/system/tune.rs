@@ -178,6 +178,24 @@ fn changes_lie_on_each_other_and_what_somebody_else_set_stays() {
 }
 
 #[test]
+fn a_damaged_journal_keeps_no_other_change_from_being_undone() {
+    let _turn = beside();
+    let Some(bench) = Bench::up("tune with a damaged journal") else { return };
+    bench.must(&["set", "txqueuelen=10", "tu0"]);
+    bench.must(&["set", "net.ipv4.tcp_ecn=1"]);
+    for ending in ["journal", "copy"] {
+        std::fs::write(bench.state.path().join("state/tune-00000001").with_extension(ending), "x").unwrap();
+    }
+    for (command, line) in [(&["diff"][..], "tcp_ecn: "), (&["undo", "--all"], "tcp_ecn: 1 → ")] {
+        let output = bench.tune(command);
+        let [words, problem] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert!(words.contains(line) && problem.contains("tune-00000001' is damaged"), "{words}{problem}");
+        assert_eq!(output.status.code(), Some(3), "{problem}");
+    }
+    assert_eq!(bench.journals(), 2, "the two files that somebody must look at");
+}
+
+#[test]
 fn a_star_stands_for_each_queue_that_there_is() {
     let _turn = beside();
     let Some(bench) = Bench::up("all queues") else { return };

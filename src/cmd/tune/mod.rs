@@ -284,8 +284,8 @@ fn hold(args: &SetArgs, output: &Output) -> Result<()> {
     held.put_back()
 }
 
-/// The journals, after what killed commands left and what a new start of the machine took was said.
-fn looked_over(output: &Output) -> Result<Journals> {
+/// The journals, after what killed commands left and what a new start of the machine took was said; and what of it could not be undone.
+fn looked_over(output: &Output) -> Result<(Journals, Option<Problem>)> {
     let journals = undo::open()?;
     let lost = kept::lost(&journals)?;
     if lost > 0 {
@@ -294,17 +294,20 @@ fn looked_over(output: &Output) -> Result<Journals> {
             "{changes} went when the machine was started anew: nothing of them is left to undo"
         ));
     }
-    let undone = journals.clean_some(kept::JOURNAL)?;
+    let (undone, failed) = match journals.clean_some(kept::JOURNAL) {
+        Ok(undone) => (undone, None),
+        Err(problem) => (vec![], Some(problem)),
+    };
     if !undone.is_empty() {
         let changes = record::unit::many(undone.len() as u64, "change");
         output.note(&format!("{changes} of a command that was killed while it made them: undone"));
     }
-    Ok(journals)
+    Ok((journals, failed))
 }
 
 fn put_back(names: &[String], target: &Target, output: &Output) -> Result<()> {
     let netns = target.named()?;
-    let journals = looked_over(output)?;
+    let (journals, left) = looked_over(output)?;
     let wanted: Vec<(Option<String>, String)> =
         joined(names).iter().map(|name| name_of(name, None)).collect();
     let is_wanted = |change: &KnobChange| {
@@ -317,15 +320,17 @@ fn put_back(names: &[String], target: &Target, output: &Output) -> Result<()> {
     output.result(&object! { schema: "pathlab/tune-undo/1", changes }, |document| {
         words::undone(&document.changes)
     })?;
-    failed.map_or(Ok(()), Err)
+    failed.or(left).map_or(Ok(()), Err)
 }
 
 fn changes(target: &Target, output: &Output) -> Result<()> {
     let netns = target.named()?;
-    let changes = kept::changes(&looked_over(output)?, netns)?;
+    let (journals, left) = looked_over(output)?;
+    let (changes, damaged) = kept::changes(&journals, netns);
     output.result(&object! { schema: "pathlab/tune-diff/1", changes }, |document| {
         words::changes(&document.changes)
-    })
+    })?;
+    damaged.or(left).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

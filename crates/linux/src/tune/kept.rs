@@ -24,7 +24,7 @@ use super::row::{Access, Risk};
 use super::rows::row;
 use super::setting::{LATENCY, Setting};
 use super::{Knob, Scope, TuneStep};
-use crate::journal::{Journal, Journals};
+use crate::journal::{Journal, Journals, Record};
 use crate::netlink::{Netlink, Refusal};
 use crate::sys::netns;
 
@@ -383,22 +383,28 @@ struct Kept {
     at: Scope,
 }
 
-/// What is kept, in the order in which it was changed.
-fn kept(journals: &Journals) -> Result<Vec<Kept>> {
-    let mut found = vec![];
+/// What is kept, in the order in which it was changed, and the first journal that is damaged: the others can be undone all the same.
+fn kept(journals: &Journals) -> (Vec<Kept>, Option<Problem>) {
+    let (mut found, mut damaged) = (vec![], None);
     for journal in journals.names().into_iter().filter(|name| name.starts_with(JOURNAL)) {
-        let Some(record) = journals.read(&journal)? else { continue };
-        // A lab may have such a name; a change that is not complete yet belongs to a command that runs.
-        let change = record.complete.as_ref().and_then(|about| KnobChange::deserialize(about).ok());
-        let step = record.steps.first().and_then(|step| TuneStep::deserialize(step).ok());
-        if let (Some(change), Some(TuneStep::Knob { at, .. })) = (change, step) {
-            found.push(Kept { journal, change, at });
+        match journals.read(&journal) {
+            Ok(record) => found.extend(record.and_then(|record| Kept::of(journal, &record))),
+            Err(problem) => damaged = damaged.or(Some(problem)),
         }
     }
-    Ok(found)
+    (found, damaged)
 }
 
 impl Kept {
+    /// None of a lab, which may have such a name, and of a change that is not complete yet: it belongs to a command that runs.
+    fn of(journal: String, record: &Record) -> Option<Kept> {
+        let change = KnobChange::deserialize(record.complete.as_ref()?).ok()?;
+        match TuneStep::deserialize(record.steps.first()?).ok()? {
+            TuneStep::Knob { at, .. } => Some(Kept { journal, change, at }),
+            _ => None,
+        }
+    }
+
     /// What the knob is now; none where it is gone.
     fn now(&self) -> Option<String> {
         let (row, part) = row(&self.change.name)?;
@@ -432,35 +438,32 @@ impl Kept {
 }
 
 /// What was changed and is not undone, in the network namespace with this inode, else everywhere; the first change first. Of changes on each
-/// other the last says what the knob should be.
-///
-/// # Errors
-/// Host: a journal is damaged.
-pub fn changes(journals: &Journals, netns: Option<u64>) -> Result<Vec<KnobChange>> {
-    let all = kept(journals)?;
+/// other the last says what the knob should be. And the first journal that is damaged.
+pub fn changes(journals: &Journals, netns: Option<u64>) -> (Vec<KnobChange>, Option<Problem>) {
+    let (all, damaged) = kept(journals);
     let last = |one: &Kept| {
         all.iter().rev().find(|other| other.is_same_knob(one)).map(|other| other.change.set.clone())
     };
     let seen = |one: &Kept| one.clone().seen(&last(one).unwrap_or_default(), ChangeState::Set);
-    Ok(all.iter().filter(|one| one.is_in(netns)).map(seen).collect())
+    (all.iter().filter(|one| one.is_in(netns)).map(seen).collect(), damaged)
 }
 
 /// Puts back the changes that `which` says, in the network namespace with this inode, else everywhere, the last first; and what could not be
 /// put back.
 ///
 /// # Errors
-/// Host: a journal is damaged.
+/// Host: the turn cannot be had.
 pub fn undo(
     journals: &Journals,
     netns: Option<u64>,
     which: impl Fn(&KnobChange) -> bool,
 ) -> Result<(Vec<KnobChange>, Option<Problem>)> {
     let _turn = journals.turn(TURN)?;
-    let mut all = kept(journals)?;
+    let (mut all, damaged) = kept(journals);
     all.retain(|one| one.is_in(netns) && which(&one.change));
     all.reverse();
     let undone: Vec<Result<()>> = all.iter().map(|one| journals.undo(&one.journal)).collect();
-    let failed = undone.into_iter().find_map(Result::err);
+    let failed = undone.into_iter().find_map(Result::err).or(damaged);
     let first = |one: &Kept| {
         all.iter().rev().find(|other| other.is_same_knob(one)).map(|other| other.change.was.clone())
     };
@@ -471,24 +474,24 @@ pub fn undo(
 /// Forgets the changes in namespaces that went with their lab: there is nothing left to put back.
 ///
 /// # Errors
-/// Host: a journal is damaged, or cannot be removed.
+/// Host: a journal cannot be removed.
 pub fn forget_gone(journals: &Journals) -> Result<()> {
-    let gone = || Ok::<_, Problem>(kept(journals)?.into_iter().filter(|one| one.at.is_gone()));
+    let gone = || kept(journals).0.into_iter().filter(|one| one.at.is_gone());
     // Without any there is nobody to wait for.
-    if gone()?.next().is_none() {
+    if gone().next().is_none() {
         return Ok(());
     }
     let _turn = journals.turn(TURN)?;
-    gone()?.try_for_each(|one| journals.undo(&one.journal))
+    gone().try_for_each(|one| journals.undo(&one.journal))
 }
 
 /// How many changes were made before the machine was started anew: they went with it, and so do their journals now.
 ///
 /// # Errors
-/// Host: a journal is damaged, or cannot be removed.
+/// Host: a journal cannot be removed.
 pub fn lost(journals: &Journals) -> Result<usize> {
     let mut lost = 0;
-    for one in kept(journals)? {
+    for one in kept(journals).0 {
         if journals.read(&one.journal)?.is_some_and(|record| !record.of_this_boot()) {
             journals.undo(&one.journal)?;
             lost += 1;
