@@ -59,11 +59,17 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec, depth: Depth) -
 /// The address of a node.
 ///
 /// # Errors
-/// Input: it has none of this family.
+/// Input: its topology gives it none of this family. Host: somebody has taken it away.
 pub fn address(lab: &Lab, node: &str, family: u8) -> Result<IpAddr> {
+    let mut interfaces = lab.topology().interfaces(node);
     lab.address_of(node, family).ok_or_else(|| {
-        Problem::input(format!("node '{node}' has no IPv{family} address"))
-            .help("give one of its interfaces an address in the topology")
+        match interfaces.any(|interface| interface.has_family(family)) {
+            true => Problem::host(format!("node '{node}' has lost its IPv{family} address")).help(
+                "an interface of it is gone or was changed since the lab was built: build the lab again",
+            ),
+            false => Problem::input(format!("node '{node}' has no IPv{family} address"))
+                .help("give one of its interfaces an address in the topology"),
+        }
     })
 }
 
