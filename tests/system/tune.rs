@@ -413,6 +413,14 @@ fn what_is_held_is_put_back_at_ctrl_c_and_after_kill_9() {
         }
         assert_eq!((bench.state(), bench.journals()), (before.clone(), 0));
     }
+    let mut holding = start(bench.command(&["hold", "txqueuelen=5", "tu0"]));
+    until_it_says(&mut holding, "held until");
+    bench.lab.must("a", "ip link set tu0 txqueuelen 55");
+    kill(Pid::from_raw(holding.id() as i32), Signal::SIGINT).unwrap();
+    let ended = finish(holding, Duration::from_secs(60));
+    let words = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && words.contains("txqueuelen: left at 55: somebody else"), "{words}");
+    assert!(bench.lab.must("a", "ip link show tu0").contains("qlen 55"), "somebody else's change stays");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use linux::sys::{netns, process};
 use linux::tune::kept::{self, Ask, name_of};
 use linux::tune::{irqbalance, list, means, read, row};
 use linux::undo;
-use record::knob::{KnobChange, KnobReading};
+use record::knob::{ChangeState, KnobChange, KnobReading};
 use record::{Problem, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -281,7 +281,12 @@ fn hold(args: &SetArgs, output: &Output) -> Result<()> {
         std::thread::sleep(TURN);
     }
     process::forget_interrupt();
-    held.put_back()
+    let left: Vec<KnobChange> =
+        held.put_back()?.into_iter().filter(|change| change.state != ChangeState::Undone).collect();
+    if !left.is_empty() {
+        output.note(&words::undone(&left));
+    }
+    Ok(())
 }
 
 /// The journals, after what killed commands left and what a new start of the machine took was said; and what of it could not be undone.

@@ -15,7 +15,7 @@ use linux::journal::Journals;
 use linux::lab::{Lab, Node};
 use linux::sys::netns;
 use linux::tune::kept::{self, Ask, Held};
-use record::knob::KnobChange;
+use record::knob::{ChangeState, KnobChange};
 use record::{Problem, Result};
 use std::fmt;
 use std::os::fd::AsFd;
@@ -52,14 +52,23 @@ pub trait Holding: fmt::Debug {
     /// Puts back what was before.
     ///
     /// # Errors
-    /// Host: it cannot be put back, and its journal stays.
+    /// Host: it cannot be put back, and its journal stays; or somebody else has set it since, and what was measured is not known.
     fn put_back(self: Box<Self>) -> Result<()>;
 }
 
 impl Holding for Held {
     fn put_back(self: Box<Self>) -> Result<()> {
-        Held::put_back(*self)
+        let changes = Held::put_back(*self)?;
+        let foreign = changes.into_iter().find(|change| change.state == ChangeState::Foreign);
+        foreign.map_or(Ok(()), |change| Err(set_by_others(&change)))
     }
+}
+
+fn set_by_others(change: &KnobChange) -> Problem {
+    let of = change.interface.as_ref().map_or(String::new(), |interface| format!("{interface}:"));
+    let (name, set, now) = (&change.name, &change.set, change.now.as_deref().unwrap_or_default());
+    Problem::host(format!("{of}{name} is {now}: somebody else has set it since it was {set}; it is left so"))
+        .help("let nobody change it while it is measured, and measure again")
 }
 
 impl Tunable for Lab {

@@ -99,6 +99,7 @@ impl Ask {
 }
 
 /// A knob that is about to be changed.
+#[derive(Debug)]
 struct Plan {
     setting: Setting,
     at: Scope,
@@ -184,6 +185,7 @@ fn scope(setting: &Setting, interface: Option<&str>) -> Result<Scope> {
 }
 
 /// A change that was made.
+#[derive(Debug)]
 struct Made {
     journal: Journal,
     plan: Plan,
@@ -306,24 +308,29 @@ pub fn compare(namespace: &str, asks: &[Ask]) -> Result<Vec<KnobChange>> {
 /// Knobs that are set as long as this lives.
 #[derive(Debug)]
 pub struct Held {
-    journals: Vec<Journal>,
+    made: Vec<Made>,
     /// Open as long as they hold.
     _files: Vec<File>,
 }
 
 impl Held {
-    /// Puts back what was before.
+    /// Puts back what was before; what became of each change, the last first: what somebody else has set since is left.
     ///
     /// # Errors
     /// A host problem when the kernel refuses; the journal is then kept.
-    pub fn put_back(mut self) -> Result<()> {
+    pub fn put_back(mut self) -> Result<Vec<KnobChange>> {
         self.undo()
     }
 
-    fn undo(&mut self) -> Result<()> {
-        let journals = std::mem::take(&mut self.journals).into_iter().rev();
-        let failed: Vec<Problem> = journals.filter_map(|journal| journal.undo().err()).collect();
-        failed.into_iter().next().map_or(Ok(()), Err)
+    fn undo(&mut self) -> Result<Vec<KnobChange>> {
+        let made = std::mem::take(&mut self.made).into_iter().rev();
+        let undone: Vec<(Result<()>, Plan)> = made.map(|one| (one.journal.undo(), one.plan)).collect();
+        // Looked at when all are undone: one feature may depend on another.
+        let seen = |(undone, plan): (Result<()>, Plan)| {
+            let was = plan.change.was.clone();
+            undone.map(|()| seen(plan.change, &plan.at, &was, ChangeState::Undone))
+        };
+        undone.into_iter().map(seen).collect()
     }
 }
 
@@ -353,7 +360,7 @@ pub fn hold(
     let (files, mut limits): (Vec<File>, Vec<KnobChange>) = held.into_iter().unzip();
     let (made, mut changes) = make(journals, plans(&others, namespace, may_flap)?, false)?;
     changes.append(&mut limits);
-    Ok((Held { journals: made.into_iter().map(|one| one.journal).collect(), _files: files }, changes))
+    Ok((Held { made, _files: files }, changes))
 }
 
 /// The kernel keeps the least of all limits that are written to this file and held open.
@@ -372,6 +379,28 @@ fn hold_latency(ask: &Ask) -> Result<(File, KnobChange)> {
     let now = plan.setting.read().map_err(refused)?;
     (plan.change.set, plan.change.now, plan.change.state) = (now.clone(), Some(now), ChangeState::Set);
     Ok((file.map_err(refused)?, plan.change))
+}
+
+/// What a knob is now; none where it is gone.
+fn now(name: &str, at: &Scope) -> Option<String> {
+    let (row, part) = row(name)?;
+    let mut now = None;
+    let _ = at.visit(|| {
+        now = Setting::at(row, &part, at).read().ok();
+        Ok(())
+    });
+    now
+}
+
+/// A change as it is now, when that is what it should be.
+fn seen(change: KnobChange, at: &Scope, should: &str, so: ChangeState) -> KnobChange {
+    let now = now(&change.name, at);
+    let state = match &now {
+        None => ChangeState::Gone,
+        Some(now) if now == should => so,
+        Some(_) => ChangeState::Foreign,
+    };
+    KnobChange { now, state, ..change }
 }
 
 /// A change that stays.
@@ -405,26 +434,9 @@ impl Kept {
         }
     }
 
-    /// What the knob is now; none where it is gone.
-    fn now(&self) -> Option<String> {
-        let (row, part) = row(&self.change.name)?;
-        let mut now = None;
-        let _ = self.at.visit(|| {
-            now = Setting::at(row, &part, &self.at).read().ok();
-            Ok(())
-        });
-        now
-    }
-
     /// The change as it is now, when that is what it should be.
     fn seen(self, should: &str, so: ChangeState) -> KnobChange {
-        let now = self.now();
-        let state = match &now {
-            None => ChangeState::Gone,
-            Some(now) if now == should => so,
-            Some(_) => ChangeState::Foreign,
-        };
-        KnobChange { now, state, ..self.change }
+        seen(self.change, &self.at, should, so)
     }
 
     /// Whether it is in the network namespace with this inode; without one, wherever it is.
