@@ -324,6 +324,9 @@ pub fn closed(kind: &Kind) {
             }
             rig.open();
         }
+        if kind.medium == Medium::TapReceives {
+            rig.settle();
+        }
         let came = rig.exchange(&frames, 64);
         // Frames of before may still have been under way; none may be damaged or lost among the new ones.
         let came: Vec<Came> = came[came.len().saturating_sub(200)..].to_vec();

@@ -146,6 +146,21 @@ impl Rig {
         self.rest.extend(receiver);
     }
 
+    /// Waits until frames cross. A tap has a link while somebody reads it; until the kernel has noticed that, it drops what is sent and says that all is well.
+    pub fn settle(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut probe = Frames::new(1, 64);
+        assert!(probe.push(&frame(0, 60), Meta::default()));
+        let mut came = vec![];
+        while came.is_empty() {
+            assert!(Instant::now() < deadline, "{}: its link does not come up", self.name);
+            self.tx().transmit(&mut probe.batch(), &[0], Hand::Over).unwrap();
+            self.tx().flush(Duration::from_millis(1)).unwrap();
+            self.take(&mut came, Wait::For(Duration::from_millis(5)));
+        }
+        self.take(&mut came, Wait::For(Duration::from_millis(20)));
+    }
+
     /// Closes both ends.
     pub fn close(&mut self) {
         (self.tx, self.rx) = (None, None);
