@@ -86,7 +86,7 @@ pub struct ReplayFacts {
     pub repaired: u64,
     /// Frames that are shorter in the file than they were on the wire; they are sent as short as they are.
     pub cut: u64,
-    /// Frames that are earlier than the one before; they are sent at once.
+    /// Frames that are earlier than one before; they are sent at once.
     pub backwards: u64,
     /// Bytes of the longest frame.
     pub longest: u64,

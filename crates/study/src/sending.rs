@@ -23,7 +23,14 @@ use record::{
 /// Fills in what became of the frames, and the rate that follows from it. What was asked for, offered and accepted the
 /// report has already.
 pub fn close(report: &mut SendReport, seen: &SendSeen) {
+    let renamed = as_it_was_called(seen);
+    let seen = renamed.as_ref().map_or(seen, |(seen, _)| seen);
     let SendReport { frames, notes, .. } = report;
+    notes.extend(
+        renamed
+            .as_ref()
+            .map(|(seen, name)| format!("{} was renamed to {name} while frames were sent", seen.interface)),
+    );
     frames.asked = frames.asked.max(frames.offered);
     frames.drops = vec![PlaceDrop::new("program", &seen.not_offered, frames.asked - frames.offered)];
     match transmitted(seen) {
@@ -46,6 +53,25 @@ pub fn close(report: &mut SendReport, seen: &SendSeen) {
     report.frames_per_second = if seconds > 0.0 { frames.transmitted as f64 / seconds } else { 0.0 };
     let accepted = report.frames.accepted.max(1) as f64;
     report.bits_per_second = report.frames_per_second * report.bytes as f64 / accepted * 8.0;
+}
+
+/// The same with the interface under its old name at the end, and the new one, if somebody renamed it: its number stays.
+fn as_it_was_called(seen: &SendSeen) -> Option<(SendSeen, String)> {
+    let index = link(&seen.before, &seen.interface)?.index;
+    let is_it = |link: &LinkSample| link.index == index;
+    let name = seen.after.nodes.values().next()?.links.iter().find(|link| is_it(link))?.name.clone();
+    if name == seen.interface {
+        return None;
+    }
+    let mut seen = seen.clone();
+    let node = seen.after.nodes.values_mut().next()?;
+    // Another one may have its name now.
+    node.links.retain(|link| link.name != seen.interface);
+    node.qdiscs.retain(|qdisc| qdisc.interface != seen.interface);
+    let links = node.links.iter_mut().filter(|link| is_it(link)).map(|link| &mut link.name);
+    let qdiscs = node.qdiscs.iter_mut().map(|qdisc| &mut qdisc.interface);
+    links.chain(qdiscs.filter(|of| **of == name)).for_each(|of| of.clone_from(&seen.interface));
+    Some((seen, name))
 }
 
 fn others(more: u64) -> String {
@@ -266,6 +292,22 @@ mod tests {
             (report.frames_per_second, report.bits_per_second)
         };
         assert_eq!((rates(0, 100), rates(50, 50)), ((0.0, 0.0), (25.0, 12_000.0)));
+    }
+
+    #[test]
+    fn an_interface_that_was_renamed_is_found_by_its_number() {
+        let mut after = look(100, 0, Some((100, 0, 0)));
+        let node = after.nodes.values_mut().next().unwrap();
+        (node.links[0].name, node.qdiscs[0].interface) = ("b7".into(), "b7".into());
+        node.links.push(LinkSample { name: "a0".into(), index: 9, ..LinkSample::default() });
+        let report = closed(books(100, 100, 100), &seen(Some((look(0, 0, Some((0, 0, 0))), after)), &[]));
+        assert_eq!((report.frames.transmitted, report.frames.residual), (100, 0), "{:?}", report.frames);
+        assert_eq!(report.frames.counted_by, "tx_packets of a0");
+        assert!(
+            report.notes.iter().any(|note| note == "a0 was renamed to b7 while frames were sent"),
+            "{:?}",
+            report.notes
+        );
     }
 
     /// As measured with `xdp:` towards a veth whose peer has a smaller MTU: each frame is EBUSY and `tx_dropped`.

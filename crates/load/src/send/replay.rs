@@ -139,7 +139,7 @@ impl Recording {
         let refuse = format!("longer than the {longest} bytes that the port takes, which will refuse");
         let counted = [
             ("cut when captured, and sent as short as that", facts.cut),
-            ("earlier than the frame before, and sent at once", facts.backwards),
+            ("earlier than one before, and sent at once", facts.backwards),
             (&refuse, too_long),
         ];
         let some = counted.into_iter().filter(|(_, count)| *count > 0);
