@@ -192,6 +192,9 @@ impl Channel {
         if self.state == State::Greeting && is_tls(&self.input) {
             self.down("the other end speaks TLS (ssl:, pssl:), and this end does not".to_owned());
         }
+        if let Some(text) = text(&self.input).filter(|_| self.state == State::Greeting) {
+            self.down(format!("the other end does not speak OpenFlow: its first bytes are '{text}'"));
+        }
         while !self.is_down() {
             let Some(header) = Header::parse(&self.input[start..]) else { break };
             let length = usize::from(header.length);
@@ -444,6 +447,12 @@ impl Channel {
         }
         self.events.push_back(Event::Refused { xid: header.xid, kind: header.kind, fault });
     }
+}
+
+/// What a peer began with, if that is text: no version of OpenFlow has the number of a letter.
+fn text(bytes: &[u8]) -> Option<&str> {
+    let first = bytes.get(..HEADER).filter(|first| first.iter().all(|byte| (b' '..=b'~').contains(byte)))?;
+    std::str::from_utf8(first).ok()
 }
 
 /// Whether a connection begins as TLS does: an alert or a handshake of version 3.x (RFC 8446 section 5.1). As OpenFlow it would

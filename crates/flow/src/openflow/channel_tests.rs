@@ -139,8 +139,13 @@ fn openflow_1_0_is_refused_with_a_sentence_it_can_read() {
 #[test]
 fn who_does_not_begin_with_hello_is_sent_away() {
     let mut switch = Channel::new(Side::Switch, ChannelConfig::default(), 0);
-    switch.input(0, b"GET / HTTP/1.1\r\n\r\n");
-    // "T " is a length of 21536: nothing is decided before the message is there, but not for ever.
+    // "T " is a length of 21536, for which nobody waits.
+    switch.input(0, b"GET / HT");
+    let why = "the other end does not speak OpenFlow: its first bytes are 'GET / HT'";
+    assert_eq!(events(&mut switch), [Event::Down(why.to_owned())]);
+    let mut switch = Channel::new(Side::Switch, ChannelConfig::default(), 0);
+    switch.input(0, &[4, 0, 0x54, 0x20, 0, 0, 0, 1]);
+    // Nothing is decided before the message is there, but not for ever.
     assert!(!switch.is_down());
     switch.tick(5 * SECOND);
     assert_eq!(events(&mut switch), [Event::Down("no hello within 5 s".to_owned())]);
