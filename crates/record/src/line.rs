@@ -43,8 +43,9 @@ impl Line<'_> {
     }
 }
 
-/// The lines of a text that are neither empty nor only a comment.
+/// The lines of a text that are neither empty nor only a comment. A byte order mark, which some editors begin a file with, is no word.
 pub fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line));
     numbered.filter_map(|(number, line)| {
         let code = line.split('#').next().unwrap_or_default().trim_end();
@@ -86,6 +87,13 @@ mod tests {
         let words = ["pathlab", "run", "--label", "it's <b>&", "", "a/eth0:mtu=1400"].map(str::to_owned);
         assert_eq!(command_line(&words), r"pathlab run --label 'it'\''s <b>&' '' a/eth0:mtu=1400");
     }
+
+    #[test]
+    fn a_byte_order_mark_is_no_word() {
+        let found: Vec<_> = lines("\u{feff}topology pair\n").collect();
+        assert_eq!((found[0].words[0].text, found[0].words[0].column), ("topology", 1));
+    }
+
     use proptest::prelude::*;
 
     #[test]

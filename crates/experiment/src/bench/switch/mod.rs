@@ -130,6 +130,7 @@ pub struct Score {
 /// Input: an unknown arm, a number of rules that there cannot be; host: a lab cannot be built; an interrupt.
 pub fn run(wanted: &Wanted, notices: &dyn Notices) -> Result<SwitchBenchDocument> {
     let arms = chosen(&wanted.only)?;
+    wanted.rules.iter().try_for_each(|&count| rules::checked(count).map(drop))?;
     crate::process::interruptible()?;
     let (mut results, mut absent) = (vec![], vec![]);
     for &count in &wanted.rules {

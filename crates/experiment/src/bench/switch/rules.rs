@@ -23,14 +23,15 @@ pub struct WireRules {
     pub frames: Vec<Vec<u8>>,
 }
 
+/// More rules take minutes to be made and gigabytes to be kept.
+const MOST: usize = 1_000_000;
+
 /// So many rules, and one frame for each of so many flows.
 ///
 /// # Errors
-/// Input: fewer than two rules.
+/// Input: fewer than two rules, or more than [`MOST`].
 pub fn make(count: usize, flows: usize, seed: u64) -> Result<WireRules> {
-    let listed = count
-        .checked_sub(2)
-        .ok_or_else(|| Problem::input(format!("{count} rules: there are at least two")).at("--rules"))?;
+    let listed = checked(count)? - 2;
     let access: Vec<Rule> =
         classbench::rules(Family::Acl, listed, seed).iter().map(from_port_1).collect::<Result<_>>()?;
     let mut lines: Vec<String> = access.iter().map(|rule| show(0, rule)).collect();
@@ -43,6 +44,17 @@ pub fn make(count: usize, flows: usize, seed: u64) -> Result<WireRules> {
         frame(met.map_or_else(FlowHeader::any, |rule| FlowHeader::of(&rule.matching)), flow)
     });
     Ok(WireRules { lines, frames: frames.collect() })
+}
+
+/// The number, if so many rules can be.
+///
+/// # Errors
+/// Input: fewer than two rules, or more than [`MOST`].
+pub fn checked(count: usize) -> Result<usize> {
+    match count {
+        2..=MOST => Ok(count),
+        _ => Err(Problem::input(format!("{count} rules: there are 2 to {MOST}")).at("--rules")),
+    }
 }
 
 /// The rule, for what comes in by port 1, and goes out by port 2.
@@ -106,7 +118,9 @@ mod tests {
     }
 
     #[test]
-    fn one_rule_is_too_few() {
-        assert!(make(1, 1, 1).unwrap_err().to_string().contains("at least two"));
+    fn numbers_of_rules_that_cannot_be_are_refused() {
+        for count in [1, MOST + 1] {
+            assert!(make(count, 1, 1).unwrap_err().to_string().contains("there are 2 to 1000000"));
+        }
     }
 }
