@@ -210,7 +210,8 @@ pub(super) const RULES: &[DoctorRule] = &[
         source: "i40e README; ESnet fasterdata",
         look: |look| {
             let share = look.number("perf.iommu_share")?;
-            when(share > 0.05, share, format!("{} in functions of the IOMMU", percent(share)))
+            let found = when(share > 0.05, share, format!("{} in functions of the IOMMU", percent(share)))?;
+            Ok(found.map(|found| found.of_busiest(look)))
         },
     },
     DoctorRule {

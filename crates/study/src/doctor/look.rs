@@ -31,13 +31,17 @@ impl Found {
         Found { instead: Some(advice), ..self }
     }
 
-    /// The same finding of what costs CPU time only: as long as no CPU has nothing left, the loss is less, in proportion to the busiest one. That
-    /// tells nothing where too few frames crossed the interface to keep one busy, or nothing is known of the CPUs.
+    /// The same finding of what costs CPU time only, at an interface; too few frames there to keep a CPU busy tell nothing.
     pub fn of_cpu(self, look: &Look<'_>) -> Found {
         let moved = |name: &str| look.moved(name).unwrap_or(0.0);
         let flows = moved("stats.rx_packets") + moved("stats.tx_packets") >= WORK;
+        if flows { self.of_busiest(look) } else { self }
+    }
+
+    /// The same finding of what costs CPU time only: as long as no CPU has nothing left, the loss is less, in proportion to the busiest one.
+    pub fn of_busiest(self, look: &Look<'_>) -> Found {
         match busiest(look) {
-            Ok(busy) if flows && busy < SATURATED => Found {
+            Ok(busy) if busy < SATURATED => Found {
                 loss: self.loss * busy / SATURATED,
                 evidence: format!("{}; the busiest CPU is {} busy", self.evidence, percent(busy)),
                 ..self

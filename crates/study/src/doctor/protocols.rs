@@ -215,7 +215,8 @@ pub(super) const RULES: &[DoctorRule] = &[
         source: "Cloudflare 2018-07",
         look: |look| {
             let share = look.number("perf.nft_share")?;
-            when(share > 0.1, share, format!("{} of the soft interrupts", percent(share)))
+            let found = when(share > 0.1, share, format!("{} of the soft interrupts", percent(share)))?;
+            Ok(found.map(|found| found.of_busiest(look)))
         },
     },
     DoctorRule {

@@ -442,6 +442,16 @@ fn wasted_cpu_time_is_ranked_by_how_busy_the_cpus_are() {
     assert_eq!(of(&format!("{flows} {full}")), ("0.60".into(), alone.clone()));
     let nothing = "stats.tx_packets=0->3 stats.tx_bytes=0->200";
     assert_eq!(of(&format!("{nothing} {quarter}")), ("0.60".into(), alone), "nothing that a CPU would feel");
+    // Samples of soft interrupts say themselves that there was work.
+    for (id, share) in [("IP-05", "perf.nft_share=0.4"), ("PCI-05", "iommu=strict perf.iommu_share=0.4")] {
+        let rule = rules().find(|rule| rule.id == id).unwrap();
+        let loss = |more: &str| ends(rule, &parsed(&format!("{share} {more}")).0, &Known::new()).loss;
+        assert_eq!(
+            [quarter, full, ""].map(|cpus| format!("{:.2}", loss(cpus))),
+            ["0.10", "0.40", "0.40"],
+            "{id}"
+        );
+    }
 }
 
 #[test]
