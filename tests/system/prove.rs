@@ -186,9 +186,9 @@ fn what_the_doctor_advises_is_tried_and_kept_and_undone() {
     if !is_root() || !installed("sysctl") || !installed("ethtool") {
         return skip("proofs of what the doctor advises", "needs root, sysctl and ethtool");
     }
-    // Those whose rate is that of a delay or a shaper need no CPU to themselves.
+    // Those whose rate is that of a delay or a shaper need no CPU to themselves, but more than two would fill the CPUs when they begin.
     let (others, alone): (Vec<&Slow>, Vec<_>) = SLOW.iter().partition(|slow| slow.topology != "pair");
-    for (most, cases) in [(others.len(), others), (1, alone)] {
+    for (most, cases) in [(2, others), (1, alone)] {
         let planted = at_once(most, &cases, |slow| advised(slow));
         run_ok(&["tune", "undo", "--all"]);
         for (slow, planted) in cases.iter().zip(&planted) {
