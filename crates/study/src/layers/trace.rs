@@ -44,7 +44,7 @@ pub fn events(run: &RunRecord) -> Vec<Value> {
         in_plan_order(run).into_iter().filter_map(|test| Some((test, test.layers.as_ref()?))).collect();
     let all = tests.iter().flat_map(|(_, seen)| &seen.messages);
     let zero_ns = all.map(|message| message.planned_ns).min().unwrap_or(0);
-    let mut trace = Trace { zero_ns, events: vec![], processes: 0 };
+    let mut trace = Trace { zero_ns, events: vec![], last_id: 0 };
     for (test, seen) in tests {
         trace.test(&title(test), seen);
     }
@@ -54,7 +54,8 @@ pub fn events(run: &RunRecord) -> Vec<Value> {
 struct Trace {
     zero_ns: u64,
     events: Vec<Value>,
-    processes: u32,
+    /// The last number that a process or a row got. No two of them share one: to Perfetto row 0 and the row with the number of its process are the same.
+    last_id: u32,
 }
 
 impl Trace {
@@ -89,10 +90,7 @@ impl Trace {
         let process = self.process(&format!("{title}: messages"));
         let mut rows = Rows::default();
         for (whole, parts) in &messages {
-            let (row, is_new) = rows.of(whole);
-            if is_new {
-                self.row(process, row, "messages");
-            }
+            let row = rows.of(whole, || self.row(process, "messages"));
             self.slice(process, row, whole);
             parts.iter().for_each(|part| self.slice(process, row, part));
         }
@@ -105,24 +103,23 @@ impl Trace {
         for (at, slice) in slices {
             layers.entry((at, slice.name.clone())).or_default().push(slice);
         }
-        let mut row = 0;
         for ((_, layer), mut slices) in layers {
             slices.sort_by_key(|slice| slice.begin_ns);
-            let mut rows = Rows { first: row, ends: vec![] };
+            let mut rows = Rows::default();
             for slice in &slices {
-                let (row, is_new) = rows.of(slice);
-                if is_new {
-                    self.row(process, row, &layer);
-                }
+                let row = rows.of(slice, || self.row(process, &layer));
                 self.slice(process, row, slice);
             }
-            row += rows.ends.len() as u32;
         }
     }
 
+    fn id(&mut self) -> u32 {
+        self.last_id += 1;
+        self.last_id
+    }
+
     fn process(&mut self, name: &str) -> u32 {
-        self.processes += 1;
-        let pid = self.processes;
+        let pid = self.id();
         self.events.push(json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": name } }));
         self.events.push(
             json!({ "ph": "M", "name": "process_sort_index", "pid": pid, "args": { "sort_index": pid } }),
@@ -130,12 +127,15 @@ impl Trace {
         pid
     }
 
-    fn row(&mut self, pid: u32, tid: u32, name: &str) {
+    /// A new row of a process, below those that it has.
+    fn row(&mut self, pid: u32, name: &str) -> u32 {
+        let tid = self.id();
         for (what, value) in [("name", json!(name)), ("sort_index", json!(tid))] {
             let event = format!("thread_{what}");
             self.events
                 .push(json!({ "ph": "M", "name": event, "pid": pid, "tid": tid, "args": { what: value } }));
         }
+        tid
     }
 
     fn slice(&mut self, pid: u32, tid: u32, slice: &Slice) {
@@ -151,21 +151,17 @@ impl Trace {
 
 /// Rows of one kind, each with the end of its last event.
 #[derive(Default)]
-struct Rows {
-    first: u32,
-    ends: Vec<u64>,
-}
+struct Rows(Vec<(u32, u64)>);
 
 impl Rows {
-    /// The first row that is free then, and whether it is a new one. Slices come in the order of their begins.
-    fn of(&mut self, slice: &Slice) -> (u32, bool) {
-        let free = self.ends.iter().position(|&end| end <= slice.begin_ns);
-        let row = free.unwrap_or(self.ends.len());
-        if free.is_none() {
-            self.ends.push(0);
-        }
-        self.ends[row] = slice.end_ns;
-        (self.first + row as u32, free.is_none())
+    /// The first row that is free then, or a new one. Slices come in the order of their begins.
+    fn of(&mut self, slice: &Slice, new: impl FnOnce() -> u32) -> u32 {
+        let free = self.0.iter().position(|(_, end)| *end <= slice.begin_ns).unwrap_or_else(|| {
+            self.0.push((new(), 0));
+            self.0.len() - 1
+        });
+        self.0[free].1 = slice.end_ns;
+        self.0[free].0
     }
 }
 
