@@ -258,8 +258,8 @@ fn the_contest_with_the_peers_can_be_held() {
     let bench = json(&text);
     assert_eq!(
         bench["contests"].as_array().unwrap().len(),
-        7,
-        "three with peers, two with and without counters of the flow, two with and without the profile"
+        9,
+        "three with peers, two with and without counters of the flow, two as a run and unwatched, two with and without the profile"
     );
     for contest in bench["contests"].as_array().unwrap() {
         for contestant in contest["contestants"].as_array().unwrap() {

@@ -19,7 +19,7 @@ pub struct PeersArgs {
     /// The lab to measure in (a built-in topology or a file); traffic goes from a to b.
     #[arg(long, default_value = "bridge")]
     topology: String,
-    /// Only contests whose names begin with this (tcp-stream, udp-stream, tcp-rr, counting, time).
+    /// Only contests whose names begin with this (tcp-stream, udp-stream, tcp-rr, counting, observing, time).
     #[arg(long)]
     only: Option<String>,
 }
@@ -45,10 +45,10 @@ fn people(document: &PeersBenchDocument) -> String {
 }
 
 fn ratio(median: f64, (low, high): (f64, f64)) -> String {
-    format!("{median:.2} ({low:.2} … {high:.2})")
+    format!("{median:.3} ({low:.3} … {high:.3})")
 }
 
-/// A contest for people: the median of the rounds and their range.
+/// A contest for people: the range of the rates, the median of their ratios with its interval.
 fn contest_text(contest: &ToolComparison) -> String {
     let head = format!("{}  ({}; claim: {})\n", contest.name, contest.unit, contest.claim);
     let scores = contest.contestants.iter().map(score_line);
@@ -67,6 +67,6 @@ fn score_line(contestant: &ToolRounds) -> String {
 }
 
 fn ratio_line(c: &Comparison) -> String {
-    let (rate, cost) = (ratio(c.rate_ratio, c.rate_range), ratio(c.cost_ratio, c.cost_range));
+    let (rate, cost) = (ratio(c.rate_ratio, c.rate_interval), ratio(c.cost_ratio, c.cost_interval));
     format!("  pathlab ÷ {:<10} rate {rate}  CPU per unit {cost}\n", c.rival)
 }

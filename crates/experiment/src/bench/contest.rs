@@ -45,10 +45,14 @@ pub struct Comparison {
     pub rival: &'static str,
     /// Ours ÷ theirs, median over the rounds.
     pub rate_ratio: f64,
+    /// The interval of that median with 95 % (the range, for fewer than six rounds).
+    pub rate_interval: (f64, f64),
     /// Lowest and highest round.
     pub rate_range: (f64, f64),
     /// Busy CPU for each unit of work, ours ÷ theirs, median.
     pub cost_ratio: f64,
+    /// The interval of that median.
+    pub cost_interval: (f64, f64),
     /// Lowest and highest round.
     pub cost_range: (f64, f64),
 }
@@ -83,8 +87,10 @@ fn compare(ours: &ToolRounds, rival: &ToolRounds) -> Comparison {
     Comparison {
         rival: rival.name,
         rate_ratio: median(&rates),
+        rate_interval: interval(&rates),
         rate_range: range(&rates),
         cost_ratio: median(&costs),
+        cost_interval: interval(&costs),
         cost_range: range(&costs),
     }
 }
@@ -92,6 +98,11 @@ fn compare(ours: &ToolRounds, rival: &ToolRounds) -> Comparison {
 /// Lowest and highest.
 pub fn range(values: &[f64]) -> (f64, f64) {
     values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &v| (low.min(v), high.max(v)))
+}
+
+/// Where the median is with 95 %; NaN for no values.
+fn interval(values: &[f64]) -> (f64, f64) {
+    study::stats::estimate(values).map_or((f64::NAN, f64::NAN), |estimate| (estimate.low, estimate.high))
 }
 
 /// The median; NaN for none.
@@ -115,6 +126,11 @@ mod tests {
             compare(&contestant("ours", &[10.0, 20.0, 10.0]), &contestant("theirs", &[5.0, 10.0, 5.0]));
         assert_eq!((comparison.rate_ratio, comparison.rate_range), (2.0, (2.0, 2.0)));
         assert_eq!(comparison.cost_ratio, 0.5);
+        assert_eq!(comparison.rate_interval, (2.0, 2.0));
+        // With six rounds and more one that was disturbed is not in the interval.
+        let many: Vec<f64> = (1..=20).map(f64::from).collect();
+        let disturbed = compare(&contestant("ours", &many), &contestant("theirs", &[1.0; 20]));
+        assert_eq!((disturbed.rate_interval, disturbed.rate_range), ((6.0, 15.0), (1.0, 20.0)));
     }
 
     /// Two CPUs that were busy from the start of a tool to its end are busy with 200 %, however short its traffic was.

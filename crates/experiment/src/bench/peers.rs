@@ -7,9 +7,9 @@ use super::contest::{Score, ToolComparison, ToolRounds, comparisons};
 use super::job::Job;
 use super::rivals;
 use crate::notices::{Notices, down};
-use crate::watch;
+use crate::watch::{self, Depth, TestObserver};
 use linux::lab::{Lab, Topology};
-use linux::observe::{Actor, FlowCounters, TimeDepth, TimeWatch};
+use linux::observe::{Actor, FlowCounters, Observer, TimeDepth, TimeWatch};
 use load::conversation::controller::{self, NoObserver};
 use load::conversation::observation::flow;
 use record::{Problem, Result, TestSpec, TrafficKind};
@@ -108,6 +108,8 @@ enum Seen {
     /// Counters of the flow at every interface.
     Flow,
     Time(TimeDepth),
+    /// Everything that a run observes by itself.
+    Run,
 }
 
 const fn seen(seen: Seen) -> Tool {
@@ -121,9 +123,12 @@ const NETPERF: (&str, Tool) = ("netperf", Tool::Netperf);
 /// Ourselves, with the counters of the flow at every interface and without.
 const COUNTED: &[(&str, Tool)] = &[("pathlab counting the flow", seen(Seen::Flow)), PATHLAB];
 
+/// Ourselves, as in a run and alone.
+const OBSERVED: &[(&str, Tool)] = &[("pathlab run", seen(Seen::Run)), ("watching nothing", ALONE)];
+
 /// Ourselves, with each depth of watching where the time goes and without.
 const TIMED: &[(&str, Tool)] = &[
-    ("pathlab run", seen(Seen::Time(TimeDepth::Accounts))),
+    ("with the accounts of a run", seen(Seen::Time(TimeDepth::Accounts))),
     ("with the scheduler's events", seen(Seen::Time(TimeDepth::Scheduler))),
     ("with a profile of 997 Hz", seen(Seen::Time(TimeDepth::Profile(997)))),
     ("watching nothing", ALONE),
@@ -175,6 +180,22 @@ const JOBS: &[PeersJob] = &[
         claim: "at least 0.99 of the same without counters of the flow",
         contestants: COUNTED,
         ours: (TrafficKind::TcpStream, 0, |figures| figures.throughput_bps / 1e6),
+        netperf: NO_PEER,
+    },
+    PeersJob {
+        name: "observing tcp-stream",
+        unit: "Mbit/s received",
+        claim: "at least 0.98 of the same that nothing watches",
+        contestants: OBSERVED,
+        ours: (TrafficKind::TcpStream, 0, |figures| figures.throughput_bps / 1e6),
+        netperf: NO_PEER,
+    },
+    PeersJob {
+        name: "observing udp-stream 64 B",
+        unit: "thousand datagrams/s received",
+        claim: "at least 0.95 of the same that nothing watches; nearly all of it are the counters of the flow",
+        contestants: OBSERVED,
+        ours: (TrafficKind::UdpStream, 64, |figures| figures.messages_per_second / 1e3),
         netperf: NO_PEER,
     },
     PeersJob {
@@ -233,7 +254,7 @@ impl<'a> Ring<'a> {
     /// Why a contestant cannot take part here. A rival's program has its name.
     fn why_absent(&self, name: &str, tool: Tool) -> Option<String> {
         match tool {
-            Tool::Pathlab { seen: Seen::Nothing, .. } => None,
+            Tool::Pathlab { seen: Seen::Nothing | Seen::Run, .. } => None,
             Tool::Pathlab { seen: Seen::Time(depth), .. } => {
                 TimeWatch::start(&[], depth).err().map(|problem| format!("{name}: {problem}"))
             }
@@ -274,16 +295,26 @@ impl<'a> Ring<'a> {
         let spec = TestSpec { kind, duration_ms, size, gso, gro: gso > 0, ..TestSpec::default() };
         let mut sender = crate::measure::start(self.lab.node("a")?)?;
         let mut receiver = crate::measure::start(self.lab.node("b")?)?;
-        let actors = [("sender", &sender), ("receiver", &receiver)];
-        let actors =
-            actors.map(|(role, agent)| Actor { pid: agent.pid(), role: role.into(), node: role.into() });
+        let actors = [("sender", "a", &sender), ("receiver", "b", &receiver)];
+        let actors = actors.map(|(role, node, agent)| Actor {
+            pid: agent.pid(),
+            role: role.into(),
+            node: node.into(),
+        });
         let (mut counting, mut timing) = (
             Counting { lab: self.lab, spec: &spec, counters: None },
             Timing { actors, depth: None, watch: None },
         );
         let mut nobody = NoObserver;
+        let (mut counters, mut run);
         let observer: &mut dyn load::Observer = match seen {
             Seen::Nothing => &mut nobody,
+            Seen::Run => {
+                counters = Observer::new(&watch::namespaces(self.lab))?;
+                let actors = timing.actors.to_vec();
+                run = TestObserver::new(self.lab, &spec, &mut counters, actors, Depth::default())?;
+                &mut run
+            }
             Seen::Flow => &mut counting,
             Seen::Time(depth) => {
                 timing.depth = Some(depth);
