@@ -48,8 +48,18 @@ fn people(document: &FlowBenchDocument) -> String {
         many(document.cpus.into(), "CPU"),
     );
     let headers = [
-        "pipeline", "rules", "flows", "engine", "ns/frame", "range", "compile", "update", "code kB",
-        "data kB", "exits %",
+        "pipeline",
+        "rules",
+        "flows",
+        "engine",
+        "ns/frame",
+        "range",
+        "2 workers",
+        "compile",
+        "update",
+        "code kB",
+        "data kB",
+        "exits %",
     ];
     let skipped: String = document.skipped.iter().map(skipped).collect();
     head + &table(1, &headers, document.results.iter().map(row).collect()).text() + &skipped
@@ -70,6 +80,7 @@ fn row(one: &Measured) -> Vec<String> {
         one.engine.to_owned(),
         number(spread.median),
         format!("{} … {}", number(spread.low), number(spread.high)),
+        one.two_workers.map_or(String::new(), |ratio| format!("{:.2} ×", ratio.median)),
         one.compile_ms.map_or(String::new(), |ms| time_ns(ms * 1e6)),
         one.update_us.map_or(String::new(), |us| time_ns(us * 1e3)),
         kilobytes(one.code_bytes),

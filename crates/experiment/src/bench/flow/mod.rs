@@ -12,6 +12,7 @@
 pub mod classbench;
 pub mod kernel;
 pub mod pipelines;
+mod workers;
 
 use crate::notices::Notices;
 use ::switch::kernel::LoadedProgram;
@@ -126,6 +127,8 @@ pub struct Measured {
     pub ns_per_frame: Spread,
     /// Million frames per second of one core, from the median.
     pub mframes_per_s: f64,
+    /// Frames per second of two workers at once, each with counters of its own, ÷ those of one; native only, where there are two CPUs.
+    pub two_workers: Option<Spread>,
     /// Milliseconds from pipeline to program, of the kernel's until it is loaded; not of the interpreter.
     pub compile_ms: Option<f64>,
     /// Microseconds to bring one rule up to date (median over some of each pipeline's rules, taken out and put in again); native only.
@@ -368,7 +371,8 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn measure(&self, flows: u64, wanted: &Wanted) -> Result<Vec<Measured>> {
         let mut engines = Engines::new(self.workload, &self.built.program);
-        let (mut native, mut interpreter) = (vec![], vec![]);
+        let (mut native, mut interpreter, mut workers) = (vec![], vec![], vec![]);
+        let are_two = linux::observe::host_facts().cpus >= 2;
         let mut kernel = vec![(vec![], 0.0); self.kernel.len()];
         let run = |each: &mut dyn FnMut(&mut Memory, PortNo)| {
             loaded(&self.workload.headers, flows, wanted.milliseconds, each)
@@ -388,6 +392,10 @@ impl Bench<'_> {
             // The first round warms up.
             if round > 0 {
                 native.extend(compiled.map(|cost| cost - alone));
+                workers.extend((compiled.is_some() && are_two).then(|| {
+                    let headers = &self.workload.headers;
+                    workers::ratio(&self.built.program, headers, flows, wanted.milliseconds)
+                }));
                 interpreter.extend(interpreted.map(|cost| cost - alone));
             }
         }
@@ -397,6 +405,7 @@ impl Bench<'_> {
         let mut all = vec![];
         all.extend(wants(Engine::Interpreter).then(|| new(Engine::Interpreter, &interpreter)));
         all.extend(wants(Engine::Native).then(|| Measured {
+            two_workers: (!workers.is_empty()).then(|| spread(&workers)),
             compile_ms: Some(self.built.compile_ms),
             update_us: Some(self.built.update_us),
             code_bytes: Some(self.built.program.code_bytes()),
@@ -480,6 +489,7 @@ impl Measured {
             engine,
             ns_per_frame,
             mframes_per_s: 1e3 / ns_per_frame.median,
+            two_workers: None,
             compile_ms: None,
             update_us: None,
             code_bytes: None,

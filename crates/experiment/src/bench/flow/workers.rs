@@ -1,0 +1,52 @@
+//! Two workers of one program at once, as two ports of a switch drive it.
+//!
+//! **Why.** Workers share the program and its tables, and have counters of their own; whether that is so shows in what two of them carry more than one.
+//!
+//! **Price.** The clock is the CPU time of each thread, so that another process on one of two CPUs takes nothing from the ratio; what two workers take from each other
+//! (lines of a cache, memory) is in it, as long as they run at the same time.
+
+use super::pipelines::FlowHeader;
+use super::{CHUNK, FRAME, HEADROOM, Memory};
+use jit::{Frame, Outputs, Program, Worker};
+use linux::sys::clock;
+use std::sync::Barrier;
+use wire::offload::Offload;
+
+/// Frames per second of two workers at once ÷ those of one.
+pub(super) fn ratio(program: &Program, headers: &[FlowHeader], flows: u64, milliseconds: u64) -> f64 {
+    let rate = |workers: usize| rate(program, headers, flows, milliseconds, workers);
+    let one = rate(1);
+    rate(2) / one
+}
+
+/// Frames per second of all workers together, by the CPU time of each. Those that the program leaves to the interpreter are not carried out.
+fn rate(program: &Program, headers: &[FlowHeader], flows: u64, milliseconds: u64, workers: usize) -> f64 {
+    let begin = Barrier::new(workers);
+    let work = |first: u64| {
+        let (mut worker, mut outputs) = (Worker::default(), Outputs::default());
+        let mut memory = Memory { room: [0; HEADROOM + FRAME], now: 0 };
+        let headers = &headers[..headers.len().min(flows as usize)];
+        let (mut at, mut flow, mut frames) = (first as usize % headers.len(), first % flows, 0);
+        begin.wait();
+        let begun = clock::thread_cpu_ns();
+        loop {
+            for _ in 0..CHUNK {
+                let port = memory.next(headers, &mut at, flow);
+                flow = if flow + 1 == flows { 0 } else { flow + 1 };
+                let (start, end, offload) = (HEADROOM, HEADROOM + FRAME, Offload::NONE);
+                let mut frame = Frame { room: &mut memory.room, start, end, offload };
+                program.frame(&mut worker, memory.now, port.into(), &mut frame, &mut outputs);
+            }
+            frames += CHUNK;
+            let passed = clock::thread_cpu_ns() - begun;
+            if passed > milliseconds * 1_000_000 {
+                return frames as f64 * 1e9 / passed as f64;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        // Each begins at another flow: ports do not carry the same frames at the same time.
+        let others: Vec<_> = (1..workers as u64).map(|n| scope.spawn(move || work(n * flows / 2))).collect();
+        work(0) + others.into_iter().map(|one| one.join().expect("a worker ended")).sum::<f64>()
+    })
+}
