@@ -14,8 +14,9 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Without it everything works but the sentence about a file that is too long.
+    // Without the first everything works but the sentence about a file that is too long, without the second what needs few files.
     let _ = linux::sys::process::report_file_limit();
+    let _ = linux::sys::process::raise_open_files();
     let (output, done) = match shim::called_as() {
         Some(name) => {
             let output = output::Output::new(false);

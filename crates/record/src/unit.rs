@@ -52,6 +52,16 @@ pub fn many(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
 }
 
+/// Names in a sentence: at most twelve, and how many more there are.
+pub fn some_names<S: AsRef<str>>(names: &[S]) -> String {
+    const MOST: usize = 12;
+    let told: Vec<&str> = names.iter().take(MOST).map(AsRef::as_ref).collect();
+    match names.len().saturating_sub(MOST) {
+        0 => told.join(", "),
+        more => format!("{} and {more} more", told.join(", ")),
+    }
+}
+
 /// In thousands of thousands of thousands and down to ones, with the name of the step that fits.
 fn step(value: f64, names: [&str; 4]) -> (f64, &str) {
     let [giga, mega, kilo, one] = names;
@@ -238,6 +248,14 @@ pub fn duration(text: &str) -> Result<core::time::Duration, String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_sentence_has_at_most_twelve_names() {
+        let names: Vec<String> = (0..250).map(|n| format!("h{n}")).collect();
+        assert_eq!(some_names(&names[..2]), "h0, h1");
+        assert!(some_names(&names[..12]).ends_with("h10, h11"));
+        assert!(some_names(&names).ends_with("h10, h11 and 238 more"));
+    }
 
     #[test]
     fn each_quantity_has_one_form() {

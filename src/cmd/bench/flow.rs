@@ -3,8 +3,8 @@
 use crate::output::{Output, table};
 use clap::Args;
 use experiment::bench::flow::{self, FlowBenchDocument, Measured, Skipped, Wanted};
-use record::Result;
 use record::unit::{count, many, number, time_ns};
+use record::{Problem, Result};
 
 /// Flags of `pathlab bench flow`.
 #[derive(Args)]
@@ -33,7 +33,15 @@ pub struct FlowArgs {
 pub fn run(args: FlowArgs, output: &Output) -> Result<()> {
     let FlowArgs { quick: is_quick, only, engine: engines, rounds, milliseconds, seed } = args;
     let wanted = Wanted { is_quick, only, engines, rounds, milliseconds, seed };
-    output.result(&flow::run(&wanted, output)?, people)
+    let document = flow::run(&wanted, output)?;
+    output.result(&document, people)?;
+    match document.results.is_empty() {
+        true => {
+            Err(Problem::host("no engine could be measured here")
+                .help("run as root for programs of the kernel"))
+        }
+        false => Ok(()),
+    }
 }
 
 fn people(document: &FlowBenchDocument) -> String {
@@ -62,7 +70,9 @@ fn people(document: &FlowBenchDocument) -> String {
         "exits %",
     ];
     let skipped: String = document.skipped.iter().map(skipped).collect();
-    head + &table(1, &headers, document.results.iter().map(row).collect()).text() + &skipped
+    let rows: Vec<Vec<String>> = document.results.iter().map(row).collect();
+    let measured = if rows.is_empty() { String::new() } else { table(1, &headers, rows).text() };
+    head + &measured + &skipped
 }
 
 fn skipped(one: &Skipped) -> String {

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
+use record::unit::some_names;
 use record::{Problem, Result};
 use serde::{Deserialize, Serialize};
 
@@ -411,7 +412,7 @@ impl Lab {
             let names: Vec<_> = self.nodes.iter().map(Node::name).collect();
             Problem::input(format!("unknown node '{name}'"))
                 .at(format!("lab {}", self.name))
-                .help(format!("the nodes are {}", names.join(", ")))
+                .help(format!("the nodes are {}", some_names(&names)))
         })
     }
 
@@ -472,7 +473,7 @@ fn find(state: &Journals, name: &str) -> Result<(Record, About)> {
         let problem = Problem::input(format!("there is no lab named '{name}'"));
         return Err(match names.is_empty() {
             true => problem.help("build one with 'pathlab lab up FILE'"),
-            false => problem.help(format!("the labs are {}", names.join(", "))),
+            false => problem.help(format!("the labs are {}", some_names(&names))),
         });
     };
     match about(&record) {

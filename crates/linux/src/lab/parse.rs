@@ -250,7 +250,7 @@ impl Reader {
         let names: Vec<_> = self.topology.nodes.iter().map(|node| node.name.as_str()).collect();
         let help = match names.is_empty() {
             true => format!("declare it with 'node {name}'"),
-            false => format!("the nodes are {}", names.join(", ")),
+            false => format!("the nodes are {}", unit::some_names(&names)),
         };
         line.refuse_if(!names.contains(&name), word, format!("unknown node '{name}'"), &help)?;
         Ok(name)

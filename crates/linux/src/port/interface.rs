@@ -4,6 +4,7 @@ use super::{PortError, PortResult};
 use crate::netlink::{LinkState, Netlink};
 use crate::sys::packet;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use record::unit::some_names;
 use record::{Problem, Result};
 use std::os::fd::OwnedFd;
 
@@ -30,7 +31,7 @@ impl Interface {
             let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
             return Err(Problem::input(format!("there is no interface '{name}' here"))
                 .at(place)
-                .help(format!("the interfaces of this namespace are {}", names.join(", "))));
+                .help(format!("the interfaces of this namespace are {}", some_names(&names))));
         };
         let queues = netlink.queues(link.index).ok().flatten().map_or(1, |(receive, _)| receive.max(1));
         let xdp = netlink.xdp_features(link.index).ok().flatten();

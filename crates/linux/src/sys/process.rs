@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::{Pid, getpid, getppid, setsid};
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,23 @@ pub fn report_file_limit() -> io::Result<()> {
     let action = SigAction::new(SigHandler::Handler(ignore), SaFlags::SA_RESTART, SigSet::empty());
     // SAFETY: the handler does nothing.
     unsafe { sigaction(Signal::SIGXFSZ, &action) }.map(drop).map_err(io::Error::from)
+}
+
+/// Most open files that this process asks for: what a program started from here inherits, and some of those close each number up to it.
+const OPEN_FILES: u64 = 65_536;
+
+/// Raises the limit of open files to what the user may have, as far as [`OPEN_FILES`]: sessions begin with 1,024 and may have half a million, and each
+/// node of a lab takes several.
+///
+/// # Errors
+/// The system's error; in practice none.
+pub fn raise_open_files() -> io::Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let wanted = hard.min(OPEN_FILES);
+    if soft < wanted {
+        setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)?;
+    }
+    Ok(())
 }
 
 /// True once a signal asked this process to end (after [`install_interrupt_handler`]).

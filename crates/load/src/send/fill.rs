@@ -8,6 +8,7 @@ use super::template::fields::Default as Unsaid;
 use super::template::{LayerKind, Template};
 use linux::netlink::Netlink;
 use linux::observe::next_hop;
+use record::unit::some_names;
 use record::{Problem, Result};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -40,7 +41,7 @@ pub fn facts(interface: &str, to: Option<IpAddr>) -> Result<Facts> {
     let Some(link) = links.iter().find(|link| link.name == interface) else {
         let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
         return Err(Problem::input(format!("there is no interface '{interface}'"))
-            .help(format!("the interfaces here are {}", names.join(", "))));
+            .help(format!("the interfaces here are {}", some_names(&names))));
     };
     let index = link.index;
     let ours = next_hop::neighbours()?.into_iter().filter(|((at, _), _)| *at == index);
