@@ -50,7 +50,7 @@ pub fn waited_ns(wait: &CpuWait) -> Option<u64> {
 fn taker_words(taker: &Taker, waits: &[CpuWait]) -> String {
     let own = waits.iter().find(|wait| Some(wait.pid) == taker.pid && wait.role != "kernel");
     match (taker.pid, own) {
-        (None, _) => "what ran before that is remembered".into(),
+        (None, _) => "what ran too long ago to be remembered".into(),
         (Some(0), _) => "idle".into(),
         (Some(_), Some(own)) => format!("the {}", own.role),
         (Some(pid), None) => format!("'{}' (process {pid})", taker.name),
@@ -66,9 +66,8 @@ fn mentioned(wait: &CpuWait) -> impl Iterator<Item = &Taker> {
 
 /// What the programs saw of the wait of a process of the test, if it was at least that share of the time: `the receiver waited 812 ms of
 /// 2.00 s for a CPU: 'burn' (process 42) ran on CPU 0 for 790 ms of it`.
-pub fn taken(test: &TestRecord, role: &str, least: f64) -> Option<String> {
-    let time = test.time.as_ref()?;
-    let wait = time.waits.iter().find(|wait| wait.role == role)?;
+pub fn taken(time: &TimeObservation, wait: &CpuWait, least: f64) -> Option<String> {
+    let who = if wait.role == "kernel" { wait.name.clone() } else { format!("the {}", wait.role) };
     let enough = |ns: u64| ns > 0 && ns as f64 >= least * time.window_ns as f64;
     let seen = wait.seen.as_ref().filter(|seen| enough(seen.waited_ns))?;
     let ms = |ns: u64| time_ns(ns as f64);
@@ -78,8 +77,7 @@ pub fn taken(test: &TestRecord, role: &str, least: f64) -> Option<String> {
         })
         .collect();
     let (waited, window) = (ms(seen.waited_ns), ms(time.window_ns));
-    (!told.is_empty())
-        .then(|| format!("the {role} waited {waited} of {window} for a CPU: {}", told.join(", ")))
+    (!told.is_empty()).then(|| format!("{who} waited {waited} of {window} for a CPU: {}", told.join(", ")))
 }
 
 /// The process that is not of the test and had most of what an end waited for, if that was half of it.
@@ -308,13 +306,17 @@ mod tests {
     #[test]
     fn the_evidence_names_who_ran_and_how_long() {
         let test = test();
-        let told = taken(&test, "receiver", 0.1).unwrap();
+        let time = test.time.as_ref().unwrap();
+        let of = |role: &str| time.waits.iter().find(|wait| wait.role == role).unwrap();
+        let told = taken(time, of("receiver"), 0.1).unwrap();
         assert_eq!(
             told,
             "the receiver waited 812 ms of 2.00 s for a CPU: 'burn' (process 42) ran on CPU 0 for 790 ms of it"
         );
-        assert_eq!(taken(&test, "sender", 0.1), None, "it hardly waited");
-        assert_eq!(taken(&TestRecord::default(), "receiver", 0.0), None);
+        assert_eq!(taken(time, of("sender"), 0.1), None, "it hardly waited");
+        let thread = CpuWait { role: "kernel".into(), name: "ksoftirqd/1".into(), ..of("receiver").clone() };
+        let told = taken(time, &thread, 0.1).unwrap();
+        assert!(told.starts_with("ksoftirqd/1 waited 812 ms"), "{told}");
         assert_eq!(taker_of(&test, "receiver").unwrap().name, "burn");
         assert_eq!(taker_of(&test, "sender"), None, "the receiver is of the test");
     }

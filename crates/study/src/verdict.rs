@@ -76,8 +76,8 @@ fn with_waits(test: &TestRecord, limit: Limit) -> Limit {
     if limit.what != full_socket && !OF_CPUS.contains(&limit.what.as_str()) {
         return limit;
     }
-    let roles = test.time.iter().flat_map(|time| &time.waits).map(|wait| wait.role.as_str());
-    let told: Vec<String> = roles.filter_map(|role| time::taken(test, role, WAITED)).collect();
+    let waits = test.time.iter().flat_map(|time| time.waits.iter().map(move |wait| (time, wait)));
+    let told: Vec<String> = waits.filter_map(|(time, wait)| time::taken(time, wait, WAITED)).collect();
     if told.is_empty() {
         return limit;
     }
