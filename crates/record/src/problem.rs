@@ -4,6 +4,7 @@
 //! exit code, so no caller invents its own.
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 
 /// The result of anything that may end in a sentence to the user.
@@ -135,14 +136,33 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.place.is_empty() {
-            write!(f, "{}: ", self.place)?;
+            write!(f, "{}: ", printable(&self.place))?;
         }
-        f.write_str(&self.what)?;
+        f.write_str(&printable(&self.what))?;
         if !self.advice.is_empty() {
-            write!(f, "; {}", self.advice)?;
+            write!(f, "; {}", printable(&self.advice))?;
         }
         Ok(())
     }
+}
+
+/// Most characters of a part of a sentence: a word of a file may be the whole file.
+const LONGEST: usize = 2_000;
+
+/// What a terminal may get of words that come from files, peers and the command line: control characters as escapes, and not without end.
+fn printable(text: &str) -> Cow<'_, str> {
+    let is_kept = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    if text.len() <= LONGEST && text.chars().all(is_kept) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::new();
+    for c in text.chars().take(LONGEST) {
+        if is_kept(c) { shown.push(c) } else { shown.extend(c.escape_default()) }
+    }
+    if text.chars().nth(LONGEST).is_some() {
+        shown.push('…');
+    }
+    Cow::Owned(shown)
 }
 
 impl std::error::Error for Problem {}
@@ -150,6 +170,15 @@ impl std::error::Error for Problem {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sentence_is_fit_for_a_terminal() {
+        let problem = Problem::input("unknown statement 'a\x1b[2Jb'").at("x\r.plan").help("one\n\ttwo");
+        assert_eq!(problem.to_string(), "x\\r.plan: unknown statement 'a\\u{1b}[2Jb'; one\n\ttwo");
+        let long = Problem::input("ä".repeat(3_000)).to_string();
+        assert!(long.chars().count() == LONGEST + 1 && long.ends_with("ä…"), "{}", long.len());
+        assert_eq!(Problem::input("ä".repeat(LONGEST)).to_string(), "ä".repeat(LONGEST));
+    }
 
     #[test]
     fn the_systems_words_have_no_number() {
