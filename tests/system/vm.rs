@@ -83,7 +83,7 @@ fn closes(run: &Value, said: &str) {
 #[test]
 fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_here() {
     let _turn = loud_for_long();
-    let words_of_run = ["run", "own.plan", "--repetitions", "1", "--json"];
+    let words_of_run = ["run", "own.plan", "--repetitions", "1", "--doctor", "--json"];
     let what = "a run over network cards of a virtual machine";
     let Some((folder, output)) = carried_out(what, "2", ("own.plan", PLAN), &words_of_run) else { return };
     let run = document(&output, &[0]);
@@ -98,6 +98,10 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
         assert!(places.contains(&place), "{place}: {interfaces:#?}");
     }
     closes(&run, &words(&output.stderr));
+    // Its driver set the card's clock to the system's when it was loaded.
+    let facts = &run["tests"][0]["facts"]["nodes"]["a"]["interfaces"]["eth0"];
+    let offset_ns = facts["phc.offset_ns"].as_f64();
+    assert!(offset_ns.is_some_and(|ns| ns != 0.0 && ns.abs() < 1e9), "{facts:#}");
     // It was written here, as root's or whoever's record, and is shown like any other.
     let id = run["id"].as_str().unwrap();
     let shown = finish(

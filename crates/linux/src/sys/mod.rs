@@ -20,6 +20,7 @@ pub mod packet;
 pub mod perf;
 pub mod perf_samples;
 pub mod process;
+pub mod ptp;
 pub mod socket;
 pub mod tcp;
 pub mod tun;

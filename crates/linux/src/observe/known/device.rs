@@ -8,7 +8,7 @@ use record::llstat::InterruptCount;
 
 use super::files::{count, numbered, target, text, word, words};
 use crate::observe::interrupts;
-use crate::sys::packet;
+use crate::sys::{packet, ptp};
 
 /// Facts that are sums of the driver's counters: a name, and the words that a counter's name has.
 const SUMS: [(&str, &[&[&str]]); 6] = [
@@ -38,9 +38,30 @@ pub(super) fn read(folder: &Path, is_card: bool, name: &str, interrupts: &[Inter
     }
     known.insert("firmware".into(), firmware(name));
     known.insert("ddp.safe_mode".into(), Fact::unknown("the kernel's messages are not read"));
+    known.insert("phc.offset_ns".into(), clock_offset(&device));
     known.extend(bus(&device));
     known.extend(placement(&device, name, interrupts));
     known
+}
+
+/// How far the card's clock is ahead of the system's, in nanoseconds. A reading that is less exact than what a rule asks for (1 µs) is told only where it
+/// is beyond its error.
+fn clock_offset(device: &Path) -> Fact {
+    const EXACT_NS: i128 = 1000;
+    let Some((number, _)) = numbered(&device.join("ptp"), "ptp").pop() else {
+        return Fact::unknown("it has no clock");
+    };
+    let clock = PathBuf::from(format!("/dev/ptp{number}"));
+    match ptp::offset(&clock) {
+        Ok(read) if read.error_ns > EXACT_NS && read.offset_ns.abs() <= read.error_ns + EXACT_NS => {
+            let exact = record::unit::time_ns(read.error_ns as f64);
+            Fact::unknown(format!("its clock could be read to {exact} only"))
+        }
+        Ok(read) => Fact::Number(read.offset_ns as f64),
+        Err(error) => {
+            Fact::unknown(format!("{}: {}", clock.display(), record::problem::system_words(&error)))
+        }
+    }
 }
 
 /// Version of the device's firmware, as its driver tells it.

@@ -58,12 +58,11 @@ const FEATURES: [&str; 10] = [
     "rx-lro",
 ];
 /// What nothing here measures, and why.
-const UNMEASURED: [(&str, &str); 8] = [
+const UNMEASURED: [(&str, &str); 7] = [
     ("polls.full_run", "no program counts full polls in a row"),
     ("stall.p99_us", "interrupts and polls were not timed"),
     ("stall.most_us", "interrupts and polls were not timed"),
     ("arrivals.at_period_share", "times between arrivals were not taken"),
-    ("phc.offset_ns", "the card's clock was not compared"),
     ("mtu.other", "the other end of the link is not among the nodes"),
     ("page_pool.slow", "pools of pages are not read"),
     ("page_pool.fast", "pools of pages are not read"),
@@ -149,6 +148,7 @@ pub(super) fn read(netlink: &mut Netlink, link: &Link, around: &Around<'_>) -> K
     }
     known.insert("kind".into(), Fact::Text(kind));
     known.insert("stamps.hardware".into(), stamps(&sample.name));
+    known.entry("phc.offset_ns".into()).or_insert_with(|| Fact::unknown("it has no clock"));
     known
 }
 

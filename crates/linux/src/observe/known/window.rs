@@ -14,8 +14,8 @@ const BUSY_SHARE: f64 = 0.05;
 /// So many datagrams of UDP may pass before flows are more than connections of TCP.
 const FEW_DATAGRAMS: u64 = 100;
 /// Names of the window that are no settings.
-const VOLATILE: [&str; 8] =
-    ["tcp.", "thread.", "clock.", "qdisc.backlog", "bql.", "neighbours", "sockstat.", "conntrack."];
+const VOLATILE: [&str; 9] =
+    ["tcp.", "thread.", "clock.", "qdisc.backlog", "bql.", "neighbours", "sockstat.", "conntrack.", "phc."];
 
 /// The facts.
 pub(super) fn facts(before: FactReading, mut after: FactReading) -> Facts {
