@@ -236,6 +236,8 @@ impl Watching {
             return Ok(true);
         }
         self.shown.passed += 1;
+        // While it is there: its interfaces may be gone with it when the sums are told.
+        self.names.node(&frame.key);
         self.shown.cut += u64::from((frame.bytes.len() as u32) < frame.length);
         self.sums.add(frame.key, u64::from(frame.segments), 1);
         if !wish.frames && self.file.is_none() {

@@ -78,7 +78,7 @@ fn row(watch: &DropWatch, names: &mut Names, key: &DeadKey) -> DropRow {
     let name = drop::one_of_kernel(&reason, place.as_deref()).map(|row| row.name.to_owned());
     let fitting = drop::of_kernel(&reason, place.as_deref()).into_iter().map(|row| row.name.to_owned());
     let may_be = if name.is_none() { fitting.collect() } else { vec![] };
-    let (node, interface) = (names.node(key.namespace), names.interface(key.namespace, key.interface));
+    let (node, interface) = (names.node(key), names.interface(key));
     DropRow { reason, name, may_be, place, interface, node, frames: 0, buffers: 0 }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn key(reason: u32) -> DeadKey {
-        DeadKey { reason, namespace: 1, interface: 2, kind: 0, location: 3 }
+        DeadKey { reason, namespace: 1, interface: 2, kind: 0, location: 3, cookie: 4 }
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub enum DeadLink {
 pub struct DeadKey {
     /// The reason.
     pub reason: u32,
-    /// The namespace.
+    /// The number of the namespace, which the next one may have when it is gone.
     pub namespace: u32,
     /// The interface; 0: none.
     pub interface: u32,
@@ -45,6 +45,8 @@ pub struct DeadKey {
     pub kind: u32,
     /// The address of the call that dropped.
     pub location: u64,
+    /// The namespace's cookie, which no other one ever has; 0: not known.
+    pub cookie: u64,
 }
 
 impl DeadKey {
@@ -56,6 +58,7 @@ impl DeadKey {
             interface: u32_at(bytes, 8)?,
             kind: u32_at(bytes, 12)?,
             location: u64_at(bytes, 16)?,
+            cookie: u64_at(bytes, 24)?,
         })
     }
 }

@@ -28,8 +28,10 @@ use crate::sys::bpf;
 use crate::sys::bpf_ring::EventRing;
 use crate::sys::perf::EventCount;
 
-/// Different reasons at different places of a host.
+/// Different reasons at different places of some namespaces.
 const ENTRIES: u32 = 8192;
+/// The same of a host: namespaces that are gone keep theirs.
+const ENTRIES_OF_A_HOST: u32 = 32_768;
 /// Families of sockets whose buffers are frames: none told, IPv4, IPv6, packet sockets, AF_XDP.
 const FAMILIES: [u32; 5] = [0, 2, 10, 17, 44];
 
@@ -89,7 +91,8 @@ impl DropWatch {
         let made = |error: io::Error| refused("bpf(BPF_MAP_CREATE)", &error);
         let map =
             |kind, key, value, entries, name| bpf::Map::create(kind, key, value, entries, name).map_err(made);
-        let counts = map(bpf::MAP_PERCPU_HASH, KEY_BYTES, VALUE_BYTES, ENTRIES, "pathlab_dead")?;
+        let entries = if namespaces.is_some() { ENTRIES } else { ENTRIES_OF_A_HOST };
+        let counts = map(bpf::MAP_PERCPU_HASH, KEY_BYTES, VALUE_BYTES, entries, "pathlab_dead")?;
         let lost = map(bpf::MAP_PERCPU_ARRAY, 4, 8, LOSSES, "pathlab_lost")?;
         let record = map(bpf::MAP_PERCPU_ARRAY, 4, record_room(), 1, "pathlab_frame")?;
         let ring = EventRing::create(ring_bytes, "pathlab_frames").map_err(made)?;
@@ -239,7 +242,7 @@ mod tests {
     use super::*;
 
     fn key(kind: u32) -> DeadKey {
-        DeadKey { reason: 2, namespace: 1, interface: 1, kind, location: 0 }
+        DeadKey { reason: 2, namespace: 1, interface: 1, kind, location: 0, cookie: 9 }
     }
 
     #[test]

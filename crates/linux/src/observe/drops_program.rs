@@ -8,8 +8,9 @@
 //! data (`dev_scratch`), so a `dev` that leads to no namespace falls back to the receiving socket (the event's fourth
 //! argument since Linux 6.11) and then to `skb->sk`; the interface is then the one of arrival (`skb_iif`). A namespace
 //! that was found and does not count ends the search: the sender's socket goes along into the namespaces of others.
+//! Beside its number stands its cookie: the number of a namespace that is gone is given to the next one, a cookie never.
 //!
-//! **Price.** One block read of the description and four to six small reads for each drop in the lab, three for each
+//! **Price.** One block read of the description and five to seven small reads for each drop in the lab, three for each
 //! drop elsewhere; nothing at all for frames that are not dropped.
 
 use std::collections::BTreeMap;
@@ -55,6 +56,9 @@ const MEMBERS: [(&str, &str, u32); 20] = [
     ("skb_shared_info", "gso_segs", 2),
 ];
 
+/// Which namespace it is, for ever (Linux 5.12).
+const COOKIE: (&str, &str) = ("net", "net_cookie");
+
 /// The types that [`Layout::find`] needs.
 const TYPES: [&str; 7] =
     ["sk_buff", "net_device", "net", "sock", "skb_shared_info", "skb_drop_reason", "btf_trace_kfree_skb"];
@@ -74,11 +78,9 @@ impl Layout {
         if arguments < 4 {
             return Err("the kfree_skb event of this kernel has no reason (Linux 5.17 has)".into());
         }
-        Ok(Layout {
-            offsets: MEMBERS.iter().map(member).collect::<Result<_, String>>()?,
-            reasons,
-            arguments: arguments - 1,
-        })
+        let mut offsets = MEMBERS.iter().map(member).collect::<Result<BTreeMap<_, _>, String>>()?;
+        offsets.extend(btf.offset(COOKIE.0, COOKIE.1, 8).ok().map(|offset| (COOKIE, offset)));
+        Ok(Layout { offsets, reasons, arguments: arguments - 1 })
     }
 
     pub(super) fn at(&self, structure: &'static str, path: &'static str) -> u32 {
@@ -146,23 +148,24 @@ pub(super) const LOST_NO_ROOM: i32 = 0;
 /// See [`LOST_NO_ROOM`].
 pub(super) const LOST_EVENTS: i32 = 1;
 
-/// A key: reason, namespace, interface, kind (32 bits each), location (64 bits).
-pub(super) const KEY_BYTES: u32 = 24;
+/// A key: reason, namespace, interface, kind (32 bits each), location, cookie of the namespace (64 bits each).
+pub(super) const KEY_BYTES: u32 = 32;
 /// A value: frames, buffers (64 bits each).
 pub(super) const VALUE_BYTES: u32 = 16;
 
 // Places on the stack, as distances from the frame pointer.
-pub(super) const KEY: i16 = -24;
+pub(super) const KEY: i16 = -32;
 const KEY_REASON: i16 = KEY;
 const KEY_NET: i16 = KEY + 4;
 const KEY_INDEX: i16 = KEY + 8;
 pub(super) const KEY_KIND: i16 = KEY + 12;
 const KEY_LOCATION: i16 = KEY + 16;
-const VALUE: i16 = -40;
-pub(super) const SCRATCH: i16 = -48;
-const HEADER: i16 = -96; // 40 bytes of IP header, then 8 of what follows
+const KEY_COOKIE: i16 = KEY + 24;
+const VALUE: i16 = -48;
+pub(super) const SCRATCH: i16 = -56;
+const HEADER: i16 = -104; // 40 bytes of IP header, then 8 of what follows
 const AFTER_IP: i16 = HEADER + 40;
-const BLOCK: i16 = -416; // up to 320 bytes of sk_buff
+const BLOCK: i16 = -424; // up to 320 bytes of sk_buff
 const BLOCK_ROOM: u32 = 320;
 
 // Kernel functions by number (include/uapi/linux/bpf.h).
@@ -294,13 +297,13 @@ impl Builder<'_> {
         self.read(BLOCK, self.layout.span(), self.layout.first(), self.out);
     }
 
-    /// Follows `R3` + offset to a namespace and jumps to `ours` with its number in `R8`, or to `out` when it does not count;
+    /// Follows `R3` + offset to a namespace and jumps to `ours` with its number in `R8` and where it is in place of its cookie, or to `out` when it does not count;
     /// falls through where there is none.
     pub(super) fn namespace_of(&mut self, offset: u32, scope: Scope<'_>, ours: Label) {
         let other = self.a.label();
         self.a.jump_if(R3, When::Equal, 0, other);
-        self.read(SCRATCH, 8, offset, other);
-        self.a.load(B8, R3, R10, SCRATCH);
+        self.read(KEY_COOKIE, 8, offset, other);
+        self.a.load(B8, R3, R10, KEY_COOKIE);
         self.read(SCRATCH, 4, self.layout.at("net", "ns.inum"), other);
         self.a.load(B4, R8, R10, SCRATCH);
         let found = match scope {
@@ -315,6 +318,19 @@ impl Builder<'_> {
         self.a.jump_if_u32(R8, When::Below, NAMESPACE_NUMBERS.start, other);
         self.a.jump_if_u32(R8, When::Below, NAMESPACE_NUMBERS.end, found);
         self.a.place(other);
+    }
+
+    /// Puts the cookie of the namespace that was found into the key; 0 where the kernel has none, or does not tell it.
+    pub(super) fn note_cookie(&mut self) {
+        let noted = self.a.label();
+        match self.layout.offsets.get(&COOKIE) {
+            Some(&offset) => {
+                self.a.load(B8, R3, R10, KEY_COOKIE);
+                self.read(KEY_COOKIE, 8, offset, noted);
+            }
+            None => self.a.store_imm(B8, R10, KEY_COOKIE, 0),
+        }
+        self.a.place(noted);
     }
 
     /// Puts the family of the buffer's socket beside the mark that a socket told the namespace.
@@ -361,6 +377,7 @@ impl Builder<'_> {
 
         self.a.place(parse);
         self.a.store(B4, R10, KEY_NET, R8);
+        self.note_cookie();
     }
 
     /// Leaves the offset of the IP header in `R8` and the end of the linear part in `R9`, both from `head`.

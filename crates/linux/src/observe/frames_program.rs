@@ -8,7 +8,7 @@
 //! device. Else at `network_header`, else at `data`: one that its own host made and that has no link layer yet. What is found there is
 //! judged by [`super::dead_frame`].
 //!
-//! **Price.** One block read of the description and five to eight small ones, one copy of the frame to memory of the CPU's own and one into
+//! **Price.** One block read of the description and six to nine small ones, one copy of the frame to memory of the CPU's own and one into
 //! the ring. Bytes in pages (TCP sends most of its data from there) are not in the buffer's linear part and are not copied: such a
 //! frame is cut, and counts so. Where the ring has no room the frame is counted and not shown.
 
@@ -24,24 +24,24 @@ pub(super) const LOST_RING: i32 = 2;
 pub(super) const LOSSES: u32 = 3;
 
 /// What a record begins with; the frame's bytes follow.
-pub(super) const RECORD_BYTES: u32 = 88;
+pub(super) const RECORD_BYTES: u32 = 96;
 /// The most bytes of a frame in a record: with its record it must fit a per-CPU value (32 KiB).
 pub const MOST_BYTES: u32 = 16 << 10;
 
 // Where a record has what (bytes from its begin).
 pub(super) const AT_KEY: usize = 8;
-pub(super) const AT_SEGMENTS: usize = 32;
-pub(super) const AT_START: usize = 36;
-pub(super) const AT_DATA: usize = 40;
-pub(super) const AT_TAIL: usize = 44;
-pub(super) const AT_PAGES: usize = 48;
-pub(super) const AT_MAC: usize = 52;
-pub(super) const AT_NETWORK: usize = 54;
-pub(super) const AT_PROTOCOL: usize = 56;
-pub(super) const AT_TAG_PROTOCOL: usize = 58;
-pub(super) const AT_TAG: usize = 60;
-pub(super) const AT_COPIED: usize = 64;
-pub(super) const AT_NAME: usize = 72;
+pub(super) const AT_SEGMENTS: usize = 40;
+pub(super) const AT_START: usize = 44;
+pub(super) const AT_DATA: usize = 48;
+pub(super) const AT_TAIL: usize = 52;
+pub(super) const AT_PAGES: usize = 56;
+pub(super) const AT_MAC: usize = 60;
+pub(super) const AT_NETWORK: usize = 62;
+pub(super) const AT_PROTOCOL: usize = 64;
+pub(super) const AT_TAG_PROTOCOL: usize = 66;
+pub(super) const AT_TAG: usize = 68;
+pub(super) const AT_COPIED: usize = 72;
+pub(super) const AT_NAME: usize = 80;
 
 /// What a key says was counted at an event of XDP: the number of the event in [`XDP_EVENTS`], from this on.
 pub(super) const KIND_XDP: u32 = 0x1_0000;
@@ -151,6 +151,7 @@ impl Builder<'_> {
         self.a.jump(self.out);
         self.a.place(ours);
         self.a.store(B4, R10, KEY + 4, R8);
+        self.note_cookie();
         self.a.op_reg(Op::Move, R3, R6);
         self.read(KEY + 8, 4, self.layout.at("net_device", "ifindex"), self.out);
         self.a.op_reg(Op::Move, R8, R9);

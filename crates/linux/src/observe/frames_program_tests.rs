@@ -21,6 +21,7 @@ const VALUES: u64 = 0x8_0000;
 const RECORD: u64 = 0x9_0000;
 const HEAD_BYTES: usize = 256;
 const OURS: u32 = 0xf000_0123;
+const COOKIE: u64 = 0x1_0000_0007;
 const COUNTS: MapFds = MapFds { counts: 3, lost: 4 };
 const MAPS: FrameMaps = FrameMaps { counts: COUNTS, record: 5, ring: 6 };
 
@@ -48,6 +49,7 @@ fn layout() -> Layout {
         (("net_device", "name"), 24),
         (("net_device", "ifindex"), 40),
         (("net", "ns.inum"), 4),
+        (("net", "net_cookie"), 8),
         (("sock", "__sk_common.skc_net.net"), 48),
         (("sock", "__sk_common.skc_family"), 16),
         (("skb_shared_info", "gso_segs"), 6),
@@ -149,7 +151,7 @@ fn machine(buffer: &Buffer) -> Memory {
     );
     piece(DEVICE, 64, &[(8, &NET.to_le_bytes()), (24, b"eth0"), (40, &5u32.to_le_bytes())]);
     piece(STALE, 64, &[(8, &WRONG_NET.to_le_bytes()), (40, &6u32.to_le_bytes())]);
-    piece(NET, 16, &[(4, &OURS.to_le_bytes())]);
+    piece(NET, 16, &[(4, &OURS.to_le_bytes()), (8, &COOKIE.to_le_bytes())]);
     piece(WRONG_NET, 16, &[(4, &17u32.to_le_bytes())]);
     piece(SOCK, 64, &[(16, &buffer.family.to_le_bytes()), (48, &NET.to_le_bytes())]);
     piece(HEAD, HEAD_BYTES + 16, &[(0, &buffer.head), (HEAD_BYTES + 6, &buffer.segments.to_le_bytes())]);
@@ -217,7 +219,7 @@ proptest! {
         let kind = if by_device { 0 } else { KIND_BY_SOCKET | u32::from(buffer.family) };
         let interface = if by_device { 5 } else { 77 };
         let location = 0xffff_ffff_8100_1234;
-        prop_assert_eq!(key, DeadKey { reason: 6, namespace: OURS, interface, kind, location });
+        prop_assert_eq!(key, DeadKey { reason: 6, namespace: OURS, interface, kind, location, cookie: COOKIE });
         prop_assert_eq!(&kernel.keys[0][..], &record[AT_KEY..AT_KEY + KEY_BYTES as usize]);
         prop_assert_eq!(memory.read(VALUES, 8), Ok(u64::from(buffer.segments.max(1))));
         prop_assert_eq!(u32_at(record, AT_SEGMENTS), Some(u32::from(buffer.segments.max(1))));
@@ -273,8 +275,8 @@ fn events_of_xdp_count_as_many_frames_as_they_say() {
             if let Some(key) = kernel.keys.first() {
                 let key = DeadKey::decode(key).expect("whole");
                 let kind = KIND_XDP + number as u32;
-                let wanted =
-                    DeadKey { reason: -28i32 as u32, namespace: OURS, interface: 5, kind, location: 0 };
+                let (reason, cookie) = (-28i32 as u32, COOKIE);
+                let wanted = DeadKey { reason, namespace: OURS, interface: 5, kind, location: 0, cookie };
                 assert_eq!(key, wanted);
                 let counted = if event.frames.is_some() { 3 } else { 1 };
                 assert_eq!(memory.read(VALUES, 8), Ok(counted));

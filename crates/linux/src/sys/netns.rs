@@ -7,8 +7,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
 
 use nix::sched::{CloneFlags, setns, unshare};
+
+use super::socket;
+
+/// `include/uapi/asm-generic/socket.h`.
+const SO_NETNS_COOKIE: i32 = 71;
 
 /// Runs `work` inside the namespace, on a thread of its own. The namespace of the caller needs no permission.
 pub fn within<T: Send>(netns: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
@@ -53,6 +59,15 @@ pub fn current() -> io::Result<OwnedFd> {
 /// The number that identifies a namespace on this machine (`ns.inum`, as `lsns` shows it).
 pub fn inode(netns: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(File::from(netns.try_clone_to_owned()?).metadata()?.ino())
+}
+
+/// What no other namespace has until the next boot (Linux 5.14), while a number is given again.
+pub fn cookie(netns: BorrowedFd<'_>) -> io::Result<u64> {
+    within(netns, || {
+        let mut bytes = [0; 8];
+        socket::get(UnixDatagram::unbound()?, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    })?
 }
 
 /// True when both descriptors name the same namespace.
