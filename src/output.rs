@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::Path;
 use study::table::Table;
+use study::text::{printable, printable_in_colour};
 
 /// A JSON object of these fields, in this order: `object! { schema: "pathlab/man/1", folder, pages }`.
 macro_rules! object {
@@ -87,7 +88,7 @@ impl Output {
     ) -> record::Result<String> {
         let no_json = |error| Problem::host(format!("cannot write JSON: {error}"));
         if !self.json {
-            return Ok(people(value));
+            return Ok(safe(&people(value), self.colour));
         }
         if cfg!(debug_assertions) {
             let fault = crate::documents::fault(&serde_json::to_value(value).map_err(no_json)?);
@@ -112,10 +113,15 @@ impl Output {
     }
 }
 
+/// Names of interfaces, processes and files are chosen by others, who may put anything into them that a terminal obeys.
+fn safe(text: &str, colour: bool) -> String {
+    if colour { printable_in_colour(text) } else { printable(text) }
+}
+
 /// A line on standard error. That nobody can read it (a log on a full disk, a terminal that was closed) is no reason to
 /// end what goes on, and there is nowhere to say so.
 pub fn tell(line: &str) {
-    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("{}\n", printable(line)).as_bytes());
 }
 
 impl Notices for Output {

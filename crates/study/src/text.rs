@@ -27,6 +27,19 @@ pub fn printable(text: &str) -> String {
     text.chars().map(safe).collect()
 }
 
+/// The same of text that may be coloured (`ESC [ 31 m`): colours stay, whatever else moves or asks a terminal does not.
+pub fn printable_in_colour(text: &str) -> String {
+    const BEGIN: &str = "\x1b[";
+    let mut pieces = text.split(BEGIN);
+    let mut safe = printable(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let code = piece.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(piece.len());
+        safe += if piece[code..].starts_with('m') { BEGIN } else { "\u{fffd}[" };
+        safe += &printable(piece);
+    }
+    safe
+}
+
 /// The whole run, as `pathlab run` and `pathlab show` print it.
 pub fn run(run: &RunRecord, colour: bool) -> String {
     let paint = Paint(colour);
@@ -352,6 +365,15 @@ mod tests {
         record.tests[0].name = "\x1b]0;title\x07".into();
         record.findings[0].claim = "\x1b[31m".into();
         assert!(!run(&record, false).contains(['\x1b', '\x07']));
+    }
+
+    #[test]
+    fn only_colours_reach_the_terminal() {
+        let named = "\x1b[1;31mloss\x1b[0m at \x1b[2Jeth0\x1b]0;title\x07\tend\n";
+        let shown = "\x1b[1;31mloss\x1b[0m at \u{fffd}[2Jeth0\u{fffd}]0;title\u{fffd}\tend\n";
+        assert_eq!(printable_in_colour(named), shown);
+        assert_eq!(printable_in_colour("cut \x1b["), "cut \u{fffd}[");
+        assert_eq!(printable("\x1b[31mred"), "\u{fffd}[31mred");
     }
 
     #[test]
