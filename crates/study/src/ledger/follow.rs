@@ -14,6 +14,7 @@
 
 use super::book::Readings;
 use super::chain::{Chain, Draft};
+use super::pieces;
 use super::pool::Pool;
 use super::window::Window;
 use super::witness::is_copy_of_raw_socket;
@@ -321,16 +322,16 @@ impl Way<'_> {
         })
     }
 
-    /// Later fragments that went into a section and did not come out of it: as many of its datagrams, at the most, are no longer whole. A node that
-    /// put datagrams together lost none. What the receiver read, by which a test bounds them closer ([`super::pieces`]), is not known here.
+    /// Later fragments that did not come out of a section although their first one did: as many of its datagrams, at the most, are no longer whole.
+    /// A node that put datagrams together lost none. What the receiver read, by which a test bounds them closer ([`super::pieces`]), is not known here.
     fn broken(&self, identity: &Identity, section: &Section) -> u64 {
-        let [entered, left] = section.later;
+        let left = section.later[1];
         let is_end = *identity == self.origin || Some(identity) == self.receiver.as_ref();
         let put_together = |node: &str| self.moved(node, &["Ip.ReasmOKs", "Ip6.Ip6ReasmOKs"]) > 0;
         if is_end || (left == 0 && identity.stack().is_some_and(put_together)) {
             return 0;
         }
-        entered.saturating_sub(left).min(section.left)
+        pieces::missing(section).min(section.left)
     }
 
     /// What these counters of a node moved by.
@@ -469,7 +470,7 @@ impl Way<'_> {
     /// Datagrams lost parts on a section.
     fn broken_words(&self, identity: &Identity, section: &Section) -> Option<String> {
         let broken = self.broken(identity, section);
-        let missing = section.later[0].saturating_sub(section.later[1]);
+        let missing = pieces::missing(section);
         (broken > 0).then(|| {
             let at =
                 section.hop.egress.as_deref().map(|interface| format!(":{interface}")).unwrap_or_default();

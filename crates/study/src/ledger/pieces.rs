@@ -48,18 +48,25 @@ fn lost(section: &Section) -> u64 {
     section.entered.saturating_sub(section.left)
 }
 
+/// Later fragments that did not leave a section although their first one did, as many as is likely. Those of a datagram that lost its first one
+/// are recognised nowhere behind, whether they came or not: as many are taken for its own as a datagram had on the mean.
+pub fn missing(section: &Section) -> u64 {
+    let ([came, left], firsts, entered) = (section.later, lost(section), u128::from(section.entered.max(1)));
+    let with_firsts = (u128::from(firsts) * u128::from(came) + entered / 2) / entered;
+    came.saturating_sub(left).saturating_sub(u64::try_from(with_firsts).unwrap_or(u64::MAX))
+}
+
 /// Datagrams that lost a later fragment in a section and not their first: the least, as many as is likely, the most. As many as `broken` may
 /// have come without all of theirs.
 fn alone(section: &Section, later: u64, broken: u64) -> [u64; 3] {
     let ([came, left], firsts) = (section.later, lost(section));
-    let missing = came.saturating_sub(left);
+    let all = came.saturating_sub(left);
     let uncut = section.entered.saturating_sub(came / later);
     let surely_cut = firsts.saturating_sub(uncut.saturating_add(broken));
-    let most = missing.saturating_sub(surely_cut.saturating_mul(later));
-    let with_firsts = u128::from(firsts) * u128::from(came) / u128::from(section.entered.max(1));
-    let likely = missing.saturating_sub(u64::try_from(with_firsts).unwrap_or(u64::MAX)).min(most);
+    let most = all.saturating_sub(surely_cut.saturating_mul(later));
+    let likely = missing(section).min(most);
     let not_whole = firsts.saturating_add(broken).saturating_mul(later);
-    [missing.saturating_sub(not_whole).div_ceil(later), likely, most]
+    [all.saturating_sub(not_whole).div_ceil(later), likely, most]
 }
 
 #[cfg(test)]
