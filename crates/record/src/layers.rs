@@ -87,6 +87,9 @@ pub struct LayerObservation {
     /// How long they ran, in nanoseconds, by what the kernel measured of some runs; none where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_ns: Option<u64>,
+    /// How long the programs were there, in nanoseconds: longer than the traffic flowed. 0 in records that did not say it yet.
+    #[serde(default)]
+    pub window_ns: u64,
     /// What could not be seen, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,

@@ -583,6 +583,7 @@ pub fn layers() -> record::LayerObservation {
         lost: 1,
         runs: 2,
         cost_ns: Some(400),
+        window_ns: 8_000,
         missing: vec!["x".into()],
         split: Some(LayerSplit {
             parts: vec![part("application+driver", "<b>", 3_000), part("softirq", "<b>:eth0", 7_000)],

@@ -211,13 +211,16 @@ pub fn notes(test: &TestRecord) -> Vec<String> {
     if seen.lost > 0 {
         notes.push(format!("{} found no room.", many(seen.lost, "stamp")));
     }
-    if let (Some(cost), true) = (seen.cost_ns, test.seconds > 0.0) {
-        let share = number(cost as f64 / (test.seconds * 1e7));
-        notes.push(format!(
-            "The stamps took {share} % of one CPU for {} runs of their programs.",
+    notes.extend(seen.cost_ns.map(|cost| {
+        // The programs run before and behind the traffic, too, and at events of others.
+        let share = |window| format!(", {} % of one CPU", number(100.0 * cost as f64 / window as f64));
+        let share = Some(seen.window_ns).filter(|window| *window > 0).map_or(String::new(), share);
+        format!(
+            "The stamps took {}{share}, for {} runs of their programs.",
+            time_ns(cost as f64),
             count(seen.runs)
-        ));
-    }
+        )
+    }));
     notes
 }
 

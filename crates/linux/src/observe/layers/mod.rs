@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use record::delta::sum;
 use record::layers::{LayerObservation, StampPlace};
@@ -254,6 +254,7 @@ struct Programs {
     /// While it is open the kernel measures the programs.
     measuring: Option<OwnedFd>,
     missing: Vec<String>,
+    begun: Instant,
 }
 
 #[derive(Debug)]
@@ -284,6 +285,7 @@ impl Programs {
             ring: EventRing::create(RING_BYTES, "pathlab_stamps").map_err(made)?,
             measuring: bpf::measure_programs().ok(),
             missing: vec![],
+            begun: Instant::now(),
         };
         programs.run_all(choice)?;
         Ok(programs)
@@ -336,6 +338,7 @@ impl Programs {
             lost: word(Cell::Lost as usize),
             runs: sum(LayerEvent::ALL.into_iter().map(runs)),
             cost_ns: (!costs.is_empty()).then(|| sum(costs)),
+            window_ns: self.begun.elapsed().as_nanos() as u64,
             missing: self.missing.clone(),
             ..LayerObservation::default()
         })
