@@ -5,6 +5,8 @@ use record::connection::{ConnectionReport, Extremes, TcpReport, TcpSampleLine};
 use record::unit::{bits_per_s, count, many, time_ns};
 use std::collections::BTreeMap;
 
+/// The state in which nothing else is told: a socket that listens has no window and no rate.
+const LISTENING: &str = "listening";
 /// The kernel's way to say that slow start has not ended.
 const INFINITE: u64 = 0x7fff_ffff;
 
@@ -13,7 +15,8 @@ pub fn sample(line: &TcpSampleLine) -> String {
     let time = jiff::Timestamp::from_nanosecond(line.at_ns.into())
         .map_or_else(|_| "unknown time".to_owned(), |time| time.strftime("%H:%M:%S%.6f").to_string());
     let queues = format!("queues {}/{}", line.receive_queue, line.send_queue);
-    format!("{time} {} {} > {} {} {} {queues}", line.node, line.local, line.peer, line.state, now(&line.info))
+    let now = if line.state == LISTENING { String::new() } else { now(&line.info) + " " };
+    format!("{time} {} {} > {} {} {now}{queues}", line.node, line.local, line.peer, line.state)
 }
 
 /// What the kernel says now; what it does not say is left out.
@@ -57,13 +60,11 @@ pub fn report(report: &TcpReport) -> String {
 fn connection(one: &ConnectionReport) -> Vec<String> {
     let control = one.congestion.as_ref().map_or(String::new(), |name| format!(", {name}"));
     let gone = if one.is_gone { ", gone" } else { "" };
-    let ConnectionReport { node, local, peer, state, receive_queue, send_queue, .. } = one;
-    let queues = format!(
-        "unread {} B, unacknowledged {} B",
-        count((*receive_queue).into()),
-        count((*send_queue).into())
-    );
-    let mut lines = vec![format!("{node} {local} > {peer} {state}{gone}{control}; {queues}")];
+    let ConnectionReport { node, local, peer, state, .. } = one;
+    let mut lines = vec![format!("{node} {local} > {peer} {state}{gone}{control}; {}", queues(one))];
+    if state == LISTENING {
+        return lines;
+    }
     let mut add = |words: String| {
         if !words.is_empty() {
             lines.push(format!("  {words}"));
@@ -78,6 +79,17 @@ fn connection(one: &ConnectionReport) -> Vec<String> {
         .as_ref()
         .map_or(String::new(), |limit| format!("{} Advice: {}.", limit.sentence, limit.advice)));
     lines
+}
+
+/// The two queues. A socket that listens has connections in one, and its limit in place of the other.
+fn queues(one: &ConnectionReport) -> String {
+    let [came, goes] = [one.receive_queue, one.send_queue].map(|queue| count(queue.into()));
+    if one.state != LISTENING {
+        return format!("unread {came} B, unacknowledged {goes} B");
+    }
+    let most = one.extremes.get("receive_queue").filter(|seen| one.samples > 1 && seen.max > seen.min);
+    let most = most.map_or(String::new(), |seen| format!(" (at most {} seen)", count(seen.max)));
+    format!("not accepted {came}{most}, limit {goes}")
 }
 
 /// What was sent and received meanwhile.
