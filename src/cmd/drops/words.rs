@@ -107,14 +107,14 @@ fn balance(report: &DropsReport) -> String {
 }
 
 fn left_out(report: &DropsReport) -> Option<String> {
-    let all = report.left_out.iter().map(|one| format!("{} {}", count(one.count), left_out_words(&one.name)));
+    let all = report.left_out.iter().map(|one| left_out_words(&one.name, one.count));
     let all: Vec<String> = all.collect();
     (!all.is_empty()).then(|| format!("left out: {}", all.join(", ")))
 }
 
-fn left_out_words(name: &str) -> &'static str {
+fn left_out_words(name: &str, count: u64) -> String {
     match name {
-        "parts" => "parts of buffers that counted already",
-        _ => "buffers of local sockets, no frames",
+        "parts" => many(count, "buffer") + " that counted already, or that the kernel only tried",
+        _ => many(count, "buffer") + " of local sockets, no frames",
     }
 }

@@ -338,10 +338,12 @@ impl Apart {
 
 /// Buffers that are freed as parts of one that was counted, or whose parts were counted: the list behind a merged
 /// buffer, and a super-frame that tbf cut up and lost whole (Linux 6.18; `tbf_segment` where it is not inlined). And those that
-/// never were on a path: what a program is tried on.
+/// never were on a path: what a program is tried on, and what the kernel tries with each new NAPI instance (`napi_get_frags_check`, which
+/// is inlined).
 pub(super) fn is_no_loss(reason: &str, function: Option<&str>) -> bool {
     match function {
         Some("skb_release_data" | "bpf_prog_test_run_skb") => true,
+        Some("netif_napi_add_weight_locked" | "netif_napi_add_weight") => true,
         Some("tbf_enqueue" | "tbf_segment") => reason == "NOT_SPECIFIED",
         _ => false,
     }
@@ -479,6 +481,7 @@ mod tests {
         assert!(is_no_loss("NOT_SPECIFIED", Some("skb_release_data")));
         assert!(is_no_loss("NOT_SPECIFIED", Some("tbf_enqueue")));
         assert!(is_no_loss("NOT_SPECIFIED", Some("bpf_prog_test_run_skb")));
+        assert!(is_no_loss("NOT_SPECIFIED", Some("netif_napi_add_weight_locked")));
         assert!(!is_no_loss("QDISC_DROP", Some("tbf_enqueue")));
         assert!(!is_no_loss("NOT_SPECIFIED", None));
     }
