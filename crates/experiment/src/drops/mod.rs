@@ -230,7 +230,9 @@ impl Watching {
             self.shown.parts += 1;
             return Ok(true);
         }
-        self.names.learn(&frame);
+        if self.names.learn(&frame) {
+            self.sums.forget_rows();
+        }
         if !self.filter.passes(&frame) {
             self.shown.filtered += 1;
             return Ok(true);

@@ -57,13 +57,15 @@ impl Names {
         }
     }
 
-    /// Remembers the interface that a frame itself names.
-    pub(super) fn learn(&mut self, frame: &DeadFrame) {
+    /// Remembers the interface that a frame itself names; true if it had another name, or none.
+    pub(super) fn learn(&mut self, frame: &DeadFrame) -> bool {
         let place = (self.space(&frame.key), frame.key.interface);
-        if let Some(name) = &frame.interface
-            && self.interfaces.get(&place) != Some(name)
-        {
-            self.interfaces.insert(place, name.clone());
+        match &frame.interface {
+            Some(name) if self.interfaces.get(&place) != Some(name) => {
+                self.interfaces.insert(place, name.clone());
+                true
+            }
+            _ => false,
         }
     }
 

@@ -43,6 +43,11 @@ impl Sums {
         self.rows.entry(*key).or_insert_with(|| row(watch, names, key))
     }
 
+    /// An interface has another name: rows are made anew.
+    pub(super) fn forget_rows(&mut self) {
+        self.rows.clear();
+    }
+
     /// The sums in words, the largest first. Several calls in one function are one place.
     pub(super) fn rows(&self, watch: &DropWatch, names: &mut Names) -> Vec<DropRow> {
         let mut rows: Vec<DropRow> = vec![];
