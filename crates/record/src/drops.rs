@@ -123,7 +123,7 @@ pub struct DropsReport {
     pub schema: String,
     /// Seconds from the beginning to the end.
     pub seconds: f64,
-    /// Why it ended: `duration`, `count`, `interrupted`, `reader_gone`; beside a test `over`, with it.
+    /// Why it ended: `duration`, `count`, `interrupted`, `reader_gone`, `file`; beside a test `over`, with it.
     pub ended: String,
     /// The nodes that were watched; none: all of the host.
     pub nodes: Option<Vec<String>>,

@@ -60,8 +60,11 @@ pub fn run(args: DropsArgs, output: &Output) -> Result<()> {
     // When the frames go to standard output, the report does not.
     let stderr = args.write.as_deref() == Some("-");
     let mut teller = DropsOutput { output: &Output { stderr, ..*output }, names: args.frames };
-    let report = experiment::drops::run(wish(&args)?, &mut teller)?;
+    let (report, failed) = experiment::drops::run(wish(&args)?, &mut teller)?;
     teller.output.line(&report, words::report)?;
+    if let Some(failed) = failed {
+        return Err(failed);
+    }
     if report.ended == "interrupted" && (args.count.is_some() || args.duration.is_some()) {
         return Err(Problem::measured("interrupted before the count or the time was reached"));
     }

@@ -33,7 +33,9 @@ impl DeadFrames {
         let over = Arc::new(AtomicBool::new(false));
         let (ready, begun) = channel();
         let wish = wish(nodes, flow, file, &over)?;
-        let thread = std::thread::spawn(move || run(wish, &mut Begin(ready)));
+        let watch =
+            move || run(wish, &mut Begin(ready)).and_then(|(report, failed)| failed.map_or(Ok(report), Err));
+        let thread = std::thread::spawn(watch);
         let mut watch = DeadFrames { over, thread: Some(thread), file: file.to_owned() };
         watch.wait(&begun)?;
         Ok(watch)

@@ -103,11 +103,12 @@ pub trait DropsListener {
     fn interval(&mut self, second: &DropsSecond) -> Result<bool>;
 }
 
-/// Watches until its end and reports.
+/// Watches until its end and reports. Beside the report is why its file could not be written to the end, if so: that ends the watch, and
+/// what was counted is told all the same.
 ///
 /// # Errors
-/// Input: the filter, the file. Host: not permitted here, a full disk.
-pub fn run(wish: DropsWish, listener: &mut dyn DropsListener) -> Result<DropsReport> {
+/// Input: the filter, the file. Host: not permitted here.
+pub fn run(wish: DropsWish, listener: &mut dyn DropsListener) -> Result<(DropsReport, Option<Problem>)> {
     let mut watching = Watching::start(&wish)?;
     listener.begun()?;
     let ended = watching.watch(&wish, listener)?;
@@ -131,6 +132,8 @@ struct Watching {
     names: Names,
     filter: Filter,
     file: Option<DeadFile>,
+    /// Why the file could not be written any further.
+    failed: Option<Problem>,
     shown: Shown,
     sums: Sums,
     drivers: Drivers,
@@ -163,7 +166,21 @@ impl Watching {
         let epoch_ns = clock::realtime_ns().saturating_sub(clock::monotonic_ns());
         let (shown, sums, told) = (Shown::default(), Sums::default(), (Sums::default(), 0));
         let begun = Instant::now();
-        Ok(Watching { watch, names, filter, file, shown, sums, drivers, epoch_ns, begun, cpu_ns, told })
+        let failed = None;
+        Ok(Watching {
+            watch,
+            names,
+            filter,
+            file,
+            failed,
+            shown,
+            sums,
+            drivers,
+            epoch_ns,
+            begun,
+            cpu_ns,
+            told,
+        })
     }
 
     /// Takes frames until there is a reason to end.
@@ -181,6 +198,9 @@ impl Watching {
             let taken = self.take(wish, listener)?;
             if let Some(ended) = taken.ended {
                 return Ok(ended);
+            }
+            if self.failed.is_some() {
+                return Ok("file");
             }
             if let (Some(at), Some(interval)) = (next, wish.interval)
                 && now >= at
@@ -247,10 +267,17 @@ impl Watching {
         }
         let row = self.sums.row(&self.watch, &mut self.names, &frame.key);
         let at_ns = frame.at_ns + self.epoch_ns;
-        if let Some(file) = &mut self.file {
-            file.write(&frame, at_ns, row)?;
+        let written = self.file.as_mut().map_or(Ok(()), |file| file.write(&frame, at_ns, row));
+        let goes_on = if wish.frames { listener.frame(&describe(&frame, at_ns, row)) } else { Ok(true) };
+        self.no_more_file(written);
+        goes_on
+    }
+
+    /// What cannot be written any further is let go; the rest is counted.
+    fn no_more_file(&mut self, written: Result<()>) {
+        if let Err(problem) = written {
+            (self.failed, self.file) = (Some(problem), None);
         }
-        if wish.frames { listener.frame(&describe(&frame, at_ns, row)) } else { Ok(true) }
     }
 
     /// The sums until now: the kernel's, or of a filter or a count those of the frames that were shown.
@@ -284,7 +311,8 @@ impl Watching {
         };
         self.told = (now, losses.ring);
         if let Some(file) = &mut self.file {
-            file.flush()?;
+            let flushed = file.flush();
+            self.no_more_file(flushed);
         }
         listener.interval(&second)
     }
@@ -295,7 +323,7 @@ impl Watching {
         wish: &DropsWish,
         ended: &str,
         listener: &mut dyn DropsListener,
-    ) -> Result<DropsReport> {
+    ) -> Result<(DropsReport, Option<Problem>)> {
         let seconds = self.begun.elapsed().as_secs_f64();
         self.watch.stop().map_err(unreadable)?;
         // A program that was running on another CPU when it was taken away is done after this.
@@ -313,7 +341,12 @@ impl Watching {
         let left_out = left_out.into_iter().filter(|(_, count)| *count > 0);
         let mut missing = self.watch.missing().to_vec();
         missing.extend(self.filter.missing.take());
-        Ok(DropsReport {
+        let written = self.file.take().map(DeadFile::finish).transpose();
+        let written = written.unwrap_or_else(|problem| {
+            self.failed = Some(problem);
+            None
+        });
+        let report = DropsReport {
             schema: "pathlab/drops/1".into(),
             seconds,
             ended: ended.into(),
@@ -333,9 +366,10 @@ impl Watching {
             left_out: left_out.map(|(name, count)| NamedCount { name: name.into(), count }).collect(),
             drivers: self.drivers.moved(wish.scope.as_deref()),
             missing,
-            written: self.file.map(DeadFile::finish).transpose()?,
+            written,
             cpu_ns: clock::thread_cpu_ns() - self.cpu_ns,
-        })
+        };
+        Ok((report, self.failed))
     }
 }
 
