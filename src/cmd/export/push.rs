@@ -113,6 +113,11 @@ fn whole(url: &str) -> Result<String> {
     if host.is_empty() || host.contains(char::is_whitespace) {
         return Err(wrong("this URL has no host"));
     }
+    // Behind the brackets of an IPv6 address. One that is no number would be taken for none, and the counters would go to port 80.
+    let behind = host.rsplit_once(['@', ']']).map_or(host, |(_, behind)| behind);
+    if behind.split_once(':').is_some_and(|(_, port)| port.parse::<u16>().map_or(true, |port| port == 0)) {
+        return Err(wrong("this URL has no port that there is"));
+    }
     Ok(if path.is_empty() { format!("http://{host}{PATH}") } else { url.to_owned() })
 }
 
@@ -125,9 +130,16 @@ mod tests {
         assert_eq!(whole("http://c:4318").unwrap(), "http://c:4318/v1/metrics");
         assert_eq!(whole("http://c:4318/").unwrap(), "http://c:4318/v1/metrics");
         assert_eq!(whole("http://c/x/y").unwrap(), "http://c/x/y");
-        for (url, why) in
-            [("https://c", "TLS"), ("c:4318", "no URL"), ("http://", "no host"), ("http:// /", "no host")]
-        {
+        assert_eq!(whole("http://[fd00::1]").unwrap(), "http://[fd00::1]/v1/metrics");
+        let wrong = [
+            ("https://c", "TLS"),
+            ("c:4318", "no URL"),
+            ("http://", "no host"),
+            ("http:// /", "no host"),
+            ("http://c:99999", "no port"),
+            ("http://[fd00::1]:x/y", "no port"),
+        ];
+        for (url, why) in wrong {
             assert!(whole(url).unwrap_err().to_string().contains(why), "{url}");
         }
     }
