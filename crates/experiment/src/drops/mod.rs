@@ -341,6 +341,7 @@ impl Watching {
         let left_out = left_out.into_iter().filter(|(_, count)| *count > 0);
         let mut missing = self.watch.missing().to_vec();
         missing.extend(self.filter.missing.take());
+        missing.extend(wish.scope.as_deref().map(names::gone).unwrap_or_default());
         let written = self.file.take().map(DeadFile::finish).transpose();
         let written = written.unwrap_or_else(|problem| {
             self.failed = Some(problem);

@@ -3,7 +3,7 @@
 //! Namespaces are opened to be asked and let go at once: a watch over all of the host must not keep alive what somebody deletes. So the number of
 //! one that is gone may be given to the next one; the cookie tells them apart.
 
-use linux::namespace;
+use linux::namespace::{self, NamespaceWatch};
 use linux::netlink::Netlink;
 use linux::observe::{DeadFrame, DeadKey};
 use linux::sys::netns;
@@ -12,6 +12,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A namespace: its number and its cookie.
 type Space = (u32, u64);
+
+/// Namespaces of these that everybody else has left, and of which perhaps another one has the name now: one that comes later is not watched.
+pub(super) fn gone(scope: &[(String, OwnedFd)]) -> Vec<String> {
+    let changes = NamespaceWatch::given(scope).changes();
+    let came = |name: &String| changes.came.iter().any(|(new, _)| new == name);
+    let again =
+        |name: &String| if came(name) { ", and the one that is called so now is another" } else { "" };
+    changes
+        .went
+        .iter()
+        .map(|name| format!("{name} to the end: its namespace is gone{}", again(name)))
+        .collect()
+}
 
 /// What is known so far.
 #[derive(Default)]
