@@ -106,8 +106,18 @@ fn difference(now: &[WitnessDrop], before: &[WitnessDrop]) -> Option<Vec<Witness
 #[derive(Debug)]
 struct Place {
     inode: u32,
+    /// Which no namespace had before it, unlike the number; 0: not known.
+    cookie: u64,
     name: String,
     netlink: Mutex<Netlink>,
+}
+
+impl Place {
+    /// The key is of this namespace, and not of one that had its number before.
+    fn is_of(&self, key: &[u8]) -> bool {
+        let is_same = |cookie: u64| cookie == self.cookie || cookie == 0 || self.cookie == 0;
+        u32_at(key, 4) == Some(self.inode) && u64_at(key, 24).is_some_and(is_same)
+    }
 }
 
 /// A running count.
@@ -209,9 +219,8 @@ impl Witness {
     /// As [`Witness::read`].
     pub fn leave(&mut self, node: &str) -> record::Result<()> {
         let Some(index) = self.places.iter().position(|place| place.name == node) else { return Ok(()) };
-        let inode = self.places[index].inode;
         for (key, value) in self.counts.entries().map_err(|error| broken(&error))? {
-            if u32_at(&key, 4) == Some(inode) {
+            if self.places[index].is_of(&key) {
                 let names: Vec<_> = self.places.iter().map(interface_names).collect();
                 self.left.extend(self.decode(&key, &value, &names));
                 // Nobody sends there any more.
@@ -288,8 +297,8 @@ impl Witness {
         value: &[u8],
         names: &[BTreeMap<u32, String>],
     ) -> Option<(u32, WitnessDrop)> {
-        let (inode, index) = (u32_at(key, 4)?, u32_at(key, 8)?);
-        let node = self.places.iter().position(|place| place.inode == inode)?;
+        let index = u32_at(key, 8)?;
+        let node = self.places.iter().position(|place| place.is_of(key))?;
         let sum =
             |offset: usize| value.chunks_exact(VALUE_BYTES as usize).filter_map(|v| u64_at(v, offset)).sum();
         let interface = names[node].get(&index).cloned();
@@ -364,7 +373,8 @@ fn place_of((name, namespace): &(String, BorrowedFd<'_>)) -> io::Result<Place> {
     let inode = netns::inode(*namespace)? as u32;
     let mut netlink = Netlink::open();
     netns::within(*namespace, || netlink.prepare(Family::Route))??;
-    Ok(Place { inode, name: name.clone(), netlink: Mutex::new(netlink) })
+    let cookie = netns::cookie(*namespace).unwrap_or(0);
+    Ok(Place { inode, cookie, name: name.clone(), netlink: Mutex::new(netlink) })
 }
 
 /// Interface names of a node now; empty if they cannot be read, numbers then stand for names.
@@ -438,6 +448,19 @@ mod tests {
             frames,
             skbs,
         }
+    }
+
+    #[test]
+    fn a_number_that_another_namespace_had_before_is_told_apart() {
+        let place =
+            |cookie| Place { inode: 7, cookie, name: "a".into(), netlink: Mutex::new(Netlink::open()) };
+        let key = |inode: u32, cookie: u64| {
+            [&[0; 4][..], &inode.to_ne_bytes(), &[0; 16], &cookie.to_ne_bytes()].concat()
+        };
+        assert!(
+            place(41).is_of(&key(7, 41)) && !place(41).is_of(&key(7, 40)) && !place(41).is_of(&key(8, 41))
+        );
+        assert!(place(0).is_of(&key(7, 40)) && place(41).is_of(&key(7, 0)), "a kernel that tells no cookies");
     }
 
     #[test]
