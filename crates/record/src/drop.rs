@@ -317,7 +317,7 @@ drops! {
             "FRAG_REASM_TIMEOUT", "FRAG_TOO_FAR", "DUP_FRAG", "frag_rcv", "frag_queue", "frag_reasm", "ip_defrag", "inet_frag",
         ],
     }
-    /// A chain at hook HOOK dropped.
+    /// A chain of a firewall dropped.
     FILTER "filter" at "`ip out`, `port IF`, `bridge BR`, `program`, `program out IF`, `switch out IF`, `ip forward`, `ip in`, `icmp echo`" {
         is_family: true, kernel: &["NETFILTER_DROP", "nf_hook", "nft_do_chain"],
         may_be: &["br_", "ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"],

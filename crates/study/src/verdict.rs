@@ -258,17 +258,23 @@ fn receiver_cpu(test: &TestRecord) -> Option<Limit> {
     busy_actor(test, "receiver", "receiver_cpu")
 }
 
+/// Ticks of all CPUs together below which their times say nothing of a test.
+const LEAST_TICKS: u64 = 10;
+
 /// All CPUs together, without work of low priority; not when the time of one of them is unknown.
 fn busy_host(test: &TestRecord) -> Option<Limit> {
     let spent = test.after.cpus_since(&test.before);
     let spare = |cpu: &CpuTime| cpu.idle.saturating_add(cpu.nice);
     let (all, idle) = (sum(spent.iter().map(CpuTime::total)), sum(spent.iter().map(spare)));
-    let busy = (all > 0)
+    let busy = (all >= LEAST_TICKS)
         .then(|| all.saturating_sub(idle) as f64 * 100.0 / all as f64)
         .filter(|&busy| busy >= BUSY)?;
     let waited = test.actors.iter().map(|actor| actor.wait_percent).fold(0.0, f64::max);
     let cpus = spent.len();
-    let evidence = format!("{cpus} CPUs {busy:.0} % busy, an actor waited {waited:.0} % of the time for one");
+    let mut evidence = format!("{cpus} CPUs {busy:.0} % busy");
+    if waited >= 1.0 {
+        evidence += &format!(", an actor waited {waited:.0} % of the time for one");
+    }
     Some(convict("host_cpu", "host", &evidence, "The CPUs of the host limited it"))
 }
 
