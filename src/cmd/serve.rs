@@ -68,12 +68,14 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
         if process::interrupted() {
             return Err(interrupted());
         }
+        open.forget_ended();
         let (stream, peer) = match listener.accept() {
-            Ok(accepted) => accepted,
+            // A socket for both families has IPv4 addresses as ::ffff:10.0.0.1.
+            Ok((stream, peer)) => (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port())),
             Err(error) if is_passing(&error) => continue,
             Err(error) => return Err(Problem::host(format!("cannot accept connections: {error}"))),
         };
-        if open.count() >= MOST {
+        if open.0.len() >= MOST {
             output.note(&format!("{peer}: refused, {MOST} control connections are open"));
             continue;
         }
@@ -101,10 +103,9 @@ fn interrupted() -> Problem {
 struct Connections(Vec<(TcpStream, JoinHandle<Result<()>>)>);
 
 impl Connections {
-    /// How many are open.
-    fn count(&mut self) -> usize {
+    /// Closes those that have ended: the peer waits for that, and our handle of it holds it open.
+    fn forget_ended(&mut self) {
         self.0.retain(|(_, thread)| !thread.is_finished());
-        self.0.len()
     }
 
     /// One more; one of which there can be no second handle is closed at once.

@@ -361,6 +361,20 @@ fn server() -> (crate::support::Kept, String) {
 }
 
 #[test]
+fn a_server_hangs_up_on_who_speaks_something_else() {
+    use std::io::{Read, Write};
+    let (_kept, address) = server();
+    let mut browser = std::net::TcpStream::connect(address).unwrap();
+    browser.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    browser.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    // What was not read is thrown away with the connection, which the kernel may tell as a reset.
+    match browser.read(&mut [0; 64]) {
+        Ok(many) => assert_eq!(many, 0),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+}
+
+#[test]
 fn a_ping_of_another_host_is_paced() {
     let _turn = alone();
     let (_kept, address) = server();

@@ -106,7 +106,7 @@ impl AgentLink {
             waiting: false,
         };
         let said = link.exchange(Request::Hello(hello()), HELLO_NS).map_err(|why| {
-            Problem::input(format!("{peer} {why} instead of greeting"))
+            Problem::input(format!("{peer} {why}; it should have greeted us"))
                 .help("check that 'pathlab serve' runs there and that nothing else uses its port")
         })?;
         match said {
