@@ -184,8 +184,8 @@ pub(super) fn not_set(name: &str, interface: Option<&str>, refusal: &Refusal) ->
             .help("run as root; another namespace than the first takes only what net.ipv4.tcp_allowed_congestion_control lists there"),
         Some(libc::EPERM | libc::EACCES) => Problem::host(format!("{of}{name} may not be changed or read"))
             .help("it needs CAP_NET_ADMIN (run as root)"),
-        Some(libc::EROFS) => Problem::host(format!("{of}{name} can only be read in this namespace"))
-            .help("another namespace of the machine may have it to set: mostly the first one"),
+        Some(libc::EROFS) => Problem::host(format!("{of}{name} can only be read here"))
+            .help("another namespace of the machine may have it to set, mostly the first one; or its file is mounted read-only, as in many containers"),
         Some(libc::EBUSY) => refused().help("some drivers take it only while the interface is down"),
         _ => refused(),
     }
