@@ -27,10 +27,10 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     pub facts: Vec<PathBuf>,
     /// Facts of the other end, for rules that compare both; of each --facts.
-    #[arg(long, value_name = "FILE", requires = "facts")]
+    #[arg(long, value_name = "FILE", requires = "facts", conflicts_with = "trace")]
     pub peer: Option<PathBuf>,
     /// What the hosts of --facts are to be good at [default: throughput, latency and measurement].
-    #[arg(long, value_name = "GOAL", requires = "facts")]
+    #[arg(long, value_name = "GOAL", requires = "facts", conflicts_with = "trace")]
     pub goal: Option<GoalWord>,
     /// The directory of runs.
     #[arg(long, value_name = "DIR", default_value = "runs")]

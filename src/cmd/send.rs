@@ -70,13 +70,14 @@ pub struct SendArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
     /// Replay a file N times as fast as it was captured: 1, 10, 0.5, max.
-    #[arg(long, requires = "from", conflicts_with = "rate")]
+    #[arg(long, requires = "from", conflicts_with_all = ["template", "frame", "size", "rate"])]
     speed: Option<String>,
     /// Replay the file N times.
-    #[arg(long = "loop", value_name = "TIMES", requires = "from", conflicts_with_all = ["count", "duration"])]
+    #[arg(long = "loop", value_name = "TIMES", requires = "from",
+        conflicts_with_all = ["template", "frame", "size", "count", "duration"])]
     loops: Option<u64>,
     /// Repair wrong checksums in a file.
-    #[arg(long, requires = "from")]
+    #[arg(long, requires = "from", conflicts_with_all = ["template", "frame", "size"])]
     fix_checksums: bool,
     /// Only print the first frames, one line each and in hexadecimal; send nothing.
     #[arg(long, value_name = "FRAMES")]

@@ -77,3 +77,24 @@ fn bad_input_ends_with_one_sentence_and_code_2() {
         assert!(output.stdout.is_empty(), "{arguments:?}: printed a result");
     }
 }
+
+/// What a flag needs is asked for although another flag rules that out: clap alone asks for it only where nothing does.
+#[test]
+fn a_flag_that_would_do_nothing_is_refused() {
+    let cases: [&[&str]; 8] = [
+        &["run", "--to", "192.0.2.1", "--offload", "off"],
+        &["run", "--lab", "none", "--offload", "both"],
+        &["send", "int:none", "none.tpl", "--loop", "3"],
+        &["send", "int:none", "--frame", "eth", "--speed", "2"],
+        &["send", "int:none", "--size", "60", "--fix-checksums"],
+        &["report", "latest", "-o", "none.json", "--trace", "--goal", "latency"],
+        &["report", "latest", "-o", "none.json", "--trace", "--peer", "none"],
+        &["export", "--in", ".", "--dir", "none"],
+    ];
+    for arguments in cases {
+        let output = run(arguments);
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {words}");
+        assert!(words.contains("cannot be used with"), "{arguments:?}: {words}");
+    }
+}

@@ -33,7 +33,7 @@ pub struct ExportArgs {
     #[arg(value_name = "RUN", conflicts_with_all = ["namespaces", "lab", "prometheus"])]
     run: Option<String>,
     /// The directory of runs.
-    #[arg(long, value_name = "DIR", default_value = "runs", requires = "run")]
+    #[arg(long, value_name = "DIR", default_value = "runs", requires = "run", conflicts_with_all = ["namespaces", "lab", "prometheus"])]
     dir: PathBuf,
     /// Serve the counters for Prometheus at http://ADDRESS:PORT/metrics; a port alone is one of 127.0.0.1.
     #[arg(long, value_name = "[ADDRESS:]PORT")]

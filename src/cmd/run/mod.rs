@@ -35,7 +35,8 @@ pub struct RunArgs {
     path: Vec<String>,
     /// Switch all offloads of the two hosts' interfaces on or off, as `offload` in a topology does; with both, every way is
     /// measured with each [default: as the kernel sets them].
-    #[arg(long, value_name = "STATE", requires = "path", value_parser = ["on", "off", "both"])]
+    #[arg(long, value_name = "STATE", requires = "path", conflicts_with_all = ["lab", "to"],
+        value_parser = ["on", "off", "both"])]
     offload: Option<String>,
     /// Use a lab that is already up, exactly as it is, even if it was changed.
     #[arg(long, value_name = "NAME")]
