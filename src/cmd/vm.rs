@@ -14,7 +14,7 @@ const OWN: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 /// Variables that a command in a machine has as here, besides those of this program.
 const PASSED: [&str; 3] = ["NO_COLOR", "TERM", "RUST_BACKTRACE"];
 /// Variables of this program that say where things are on this host.
-const OF_HOST: [&str; 3] = [linux::vm::VARIABLE, "PATHLAB_OVS", linux::lab::CABLES];
+const OF_HOST: [&str; 4] = [linux::vm::VARIABLE, "PATHLAB_OVS", "PATHLAB_STATE", linux::lab::CABLES];
 
 /// Flags of `pathlab vm`.
 #[derive(Args)]

@@ -28,6 +28,8 @@ fn unpacked(what: &str) -> Option<PathBuf> {
 fn vm(unpacked: &Path, folder: &Path, arguments: &[&str]) -> Command {
     let mut tool = command(PATHLAB);
     tool.arg("vm").args(arguments).env("PATHLAB_VM", unpacked).current_dir(folder);
+    // The journals of this host are no place in the machine.
+    tool.env("PATHLAB_STATE", "/proc/none");
     tool
 }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -223,7 +224,7 @@ impl VirtualMachine {
         let done = running.follow([start, SILENCE], hear);
         // Nothing of it is on disk, and what its command wrote is here: there is no need to wait until it has switched itself off.
         let _ = child.kill();
-        let _ = child.wait();
+        let status = child.wait();
         let code = done?;
         let last = || {
             let words = running.complaints();
@@ -249,7 +250,13 @@ impl VirtualMachine {
             }
             Outcome::Lost => {
                 let what = "the virtual machine ended before its command did";
-                Err(Problem::host(what).help(format!("it ended with: {}", last())))
+                let how = match (last(), status.ok().and_then(|status| status.signal())) {
+                    (said, Some(signal)) if said.is_empty() => format!(
+                        "QEMU said nothing and got signal {signal}: from somebody, or from the kernel for want of memory"
+                    ),
+                    (said, _) => format!("it ended with: {said}"),
+                };
+                Err(Problem::host(what).help(how))
             }
         }
     }
