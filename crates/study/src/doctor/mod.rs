@@ -487,7 +487,8 @@ fn commands(advice: Advice, place: &Place<'_>, new: &str) -> (String, String) {
         Advice::PeerKnob(knob, value) => {
             // Where it is, nobody knows here.
             let set = tune(&[(knob, filled(value, place, new))], place.interface, "");
-            (format!("at the other end: {set}"), "at the other end: pathlab tune undo".into())
+            let undo = quoted(&named(knob, place.interface));
+            (format!("at the other end: {set}"), format!("at the other end: pathlab tune undo {undo}"))
         }
         Advice::Run(command, undo) => {
             (entering(&filled(command, place, new), place), entering(&filled(undo, place, new), place))

@@ -277,6 +277,8 @@ fn what_is_advised_goes_with_what_was_found() {
         (command.as_str(), undo.as_str()),
         ("pathlab tune set eth0 qdisc=fq", "pathlab tune undo eth0:qdisc")
     );
+    // What it was there, nobody knows here.
+    assert_eq!(found("TCP-01", 0).1, "at the other end: pathlab tune undo net.ipv4.tcp_rmem");
 }
 
 #[test]

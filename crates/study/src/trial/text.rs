@@ -5,6 +5,7 @@ use crate::stats::median;
 use crate::table::{Column, Table};
 use crate::text::printable;
 use record::knob::KnobChange;
+use record::line::quoted;
 use record::search::{LeftOut, SearchRecord, TriedSetting};
 use record::trial::{Effect, Proof, ProofRecord, Suspect, TrialRecord, TrialTest, TrialVerdict};
 use record::unit::many;
@@ -174,7 +175,17 @@ fn kept(changes: &[KnobChange]) -> String {
         format!("kept: {} {} is {} (was {})\n", place.join(" "), knob.name, knob.set, knob.was)
     });
     let mut kept: String = kept.collect();
-    kept += if kept.is_empty() { "nothing was kept\n" } else { "'pathlab tune undo' puts back what was\n" };
+    if kept.is_empty() {
+        return "nothing was kept\n".into();
+    }
+    let named = |knob: &KnobChange| {
+        let name = knob.name.strip_prefix("sysctl ").unwrap_or(&knob.name);
+        let place = knob.interface.as_ref().map_or(String::new(), |interface| format!("{interface}:"));
+        quoted(&format!("{place}{name}"))
+    };
+    let mut names: Vec<String> = changes.iter().rev().map(named).collect();
+    names.dedup();
+    kept += &format!("where it was set, this puts back what was: pathlab tune undo {}\n", names.join(" "));
     kept
 }
 
@@ -256,6 +267,23 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("knob10"), "{text}");
+    }
+
+    #[test]
+    fn what_is_kept_is_undone_by_its_names() {
+        let change = |interface: Option<&str>, name: &str| KnobChange {
+            name: name.into(),
+            interface: interface.map(Into::into),
+            namespace: Some("pathlab-demo-a".into()),
+            was: "1".into(),
+            wanted: "2".into(),
+            set: "2".into(),
+            now: None,
+            state: record::knob::ChangeState::Set,
+        };
+        let text = kept(&[change(Some("eth0"), "rps_cpus@rx-0"), change(None, "sysctl net.core.rmem_max")]);
+        assert!(text.ends_with(": pathlab tune undo net.core.rmem_max eth0:rps_cpus@rx-0\n"), "{text}");
+        assert_eq!(kept(&[]), "nothing was kept\n");
     }
 
     #[test]
