@@ -86,9 +86,9 @@ fn only(uri: String, port: u16) -> String {
     if is_xdp { with_setting(&uri, &format!("only=udp:{port}")) } else { uri }
 }
 
-/// Judges the frames of a batch; frames of other flows are none of our business.
+/// Judges the frames of a batch, and tells whether some were the test's; frames of other flows are none of our business.
 #[inline]
-fn take_in(batch: &Batch<'_>, flow: Flow, token: u8, socket: &UdpSocket, arrivals: &mut Arrivals) {
+fn take_in(batch: &Batch<'_>, flow: Flow, token: u8, socket: &UdpSocket, arrivals: &mut Arrivals) -> bool {
     let now = clock::monotonic_ns();
     let mut ours = false;
     for index in 0..batch.len() {
@@ -105,17 +105,26 @@ fn take_in(batch: &Batch<'_>, flow: Flow, token: u8, socket: &UdpSocket, arrival
             let _ = socket.send_to(&answer, from);
         }
     }
+    ours
 }
 
 impl End for Receiver {
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
         let (token, flow, limit) = (self.setup.token, self.flow, burst(self.setup.spec.batch));
         let (mut arrivals, mut ended) = (self.arrivals(), None);
+        // Frames of others are no reason to wait for more of the test's.
+        let mut last_ns = 0;
         arrivals.read_until_stopped(stop, |arrivals| {
             let is_late = arrivals.received.is_late;
             match self.port.receive(limit, Wait::For(if is_late { QUIET } else { POLL })) {
                 Ok(batch) if batch.is_empty() && is_late => return false,
-                Ok(batch) => take_in(&batch, flow, token, &self.socket, arrivals),
+                Ok(batch) => {
+                    let now = clock::monotonic_ns();
+                    if take_in(&batch, flow, token, &self.socket, arrivals) || !is_late {
+                        last_ns = now;
+                    }
+                    return now - last_ns < QUIET.as_nanos() as u64;
+                }
                 Err(PortError::Io(error)) => arrivals.received.failed(&error),
                 Err(PortError::Down) => {}
                 Err(error) => ended = Some(error.to_string()),
