@@ -13,6 +13,7 @@ use crate::traffic::schedule::{OpenLoopPlan, Running, Share};
 use crate::traffic::sent_times::SentTimes;
 use crate::traffic::tcp::{self, Writes, read_whole, write_whole};
 use linux::sys::clock::{self, ThreadTime};
+use record::problem::system_words;
 use record::spec::TestSpec;
 use record::traffic::EndReport;
 use std::io;
@@ -43,7 +44,9 @@ type Responses = (Received, Option<io::Error>);
 /// Writes the receiving half of a report.
 fn report_responses((received, error): Responses, report: &mut EndReport) {
     received.report(report);
-    report.notes.extend(error.map(|error| format!("the connection failed while reading: {error}")));
+    report
+        .notes
+        .extend(error.map(|error| format!("the connection failed while reading: {}", system_words(&error))));
 }
 
 /// Requests of which each waits for the response to the one before.
@@ -171,6 +174,8 @@ fn answer(stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &Atomi
     });
     requests.end();
     requests.report(&mut report);
-    report.notes.extend(read.err().map(|error| format!("the connection failed while {doing}: {error}")));
+    report.notes.extend(
+        read.err().map(|error| format!("the connection failed while {doing}: {}", system_words(&error))),
+    );
     report
 }

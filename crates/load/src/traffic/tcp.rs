@@ -14,6 +14,7 @@ use crate::protocol::setup::Setup;
 use linux::sys::clock;
 use linux::sys::socket::{self, Direction};
 use linux::sys::tcp::{self, Options};
+use record::problem::system_words;
 use record::spec::TestSpec;
 use record::traffic::{EndReport, Settings};
 use record::{Problem, Result};
@@ -284,33 +285,44 @@ pub fn listen<T: Send + 'static>(
 impl<T: Send> End for Listener<T> {
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
         let first = AtomicU64::new(0);
-        let ((served, strangers), samples) = with_samples(&self.registry, &first, || {
+        let ((served, strangers, refused), samples) = with_samples(&self.registry, &first, || {
             std::thread::scope(|scope| self.serve(scope, &first, stop))
         });
         let mut report = (self.report)(served, first.load(Acquire), &self.setup.spec);
         report.foreign = strangers;
         report.tcp = samples;
+        report.notes.extend(
+            refused.map(|error| format!("not every connection could be accepted: {}", system_words(&error))),
+        );
         report
     }
 }
 
 impl<T: Send> Listener<T> {
     /// Accepts connections until all of the test are there or the test is stopped, and serves each on a thread of its
-    /// own; returns what they returned, and how many strangers came.
+    /// own; returns what they returned, how many strangers came, and why one could not be accepted.
     fn serve<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         first: &'env AtomicU64,
         stop: &'env AtomicBool,
-    ) -> (Vec<T>, u64) {
-        let mut workers = Vec::new();
+    ) -> (Vec<T>, u64, Option<io::Error>) {
+        let (mut workers, mut refused) = (Vec::new(), None);
         let strange = |workers: usize| workers as u32 >= self.setup.spec.streams + STRANGERS;
         while !self.registry.is_full() && !stop.load(Relaxed) && !strange(workers.len()) {
             let ready = socket::wait_readable([self.listener.as_fd()], Some(POLL));
             if !ready.is_ok_and(|ready| ready[0]) {
                 continue;
             }
-            let Ok((stream, _)) = self.listener.accept() else { continue };
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // It waits still, and would be tried again at once.
+                    std::thread::sleep(POLL);
+                    refused = Some(error);
+                    continue;
+                }
+            };
             workers.push(scope.spawn(move || {
                 self.welcome(&stream, stop)?;
                 Some((self.serve)(stream, &self.setup.spec, first, stop))
@@ -318,7 +330,7 @@ impl<T: Send> Listener<T> {
         }
         let results: Vec<_> = workers.into_iter().map(joined).collect();
         let strangers = results.iter().filter(|result| result.is_none()).count() as u64;
-        (results.into_iter().flatten().collect(), strangers)
+        (results.into_iter().flatten().collect(), strangers, refused)
     }
 
     /// Reads the hello, answers it, registers the connection; none for a stranger.
