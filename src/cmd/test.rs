@@ -331,7 +331,7 @@ fn table(document: &TestDocument<'_>) -> String {
     let (sender, receiver) = (&outcome.sender, &outcome.receiver);
     let mut rows = vec![
         ("test", describe(spec, document.host)),
-        ("throughput", throughput(spec, summary)),
+        ("throughput", throughput(spec, outcome, summary)),
         ("sent", sent(sender)),
         ("received", received(spec, outcome, summary)),
     ];
@@ -390,7 +390,12 @@ fn describe(spec: &TestSpec, host: &str) -> String {
     format!("{} to {host}, {size} B, {asked}, {length}", spec.kind)
 }
 
-fn throughput(spec: &TestSpec, summary: &Summary) -> String {
+fn throughput(spec: &TestSpec, outcome: &Outcome, summary: &Summary) -> String {
+    let end = if spec.kind.is_round_trip() { &outcome.sender } else { &outcome.receiver };
+    // A rate wants a length of time.
+    if summary.messages_per_second == 0.0 && end.unique > 0 {
+        return "not known: what arrived, arrived at one time".into();
+    }
     let (bits, messages) = (bits_per_s(summary.throughput_bps), summary.messages_per_second);
     let (what, of) = if spec.kind.is_by_port() { ("frames/s", "frames") } else { ("datagrams/s", "payload") };
     match spec.kind.facts().shape {
@@ -426,6 +431,9 @@ fn received(spec: &TestSpec, outcome: &Outcome, summary: &Summary) -> String {
 
 fn schedule(sender: &EndReport) -> Option<String> {
     let schedule = sender.schedule.as_ref()?;
+    if schedule.requested_per_second.is_none() && sender.ended_ns <= sender.begun_ns {
+        return Some("none; offered at one time".into());
+    }
     let achieved = messages_per_s(schedule.achieved_per_second);
     let Some(requested) = schedule.requested_per_second else {
         return Some(format!("none; {achieved} offered"));
@@ -488,5 +496,7 @@ mod tests {
         });
         assert!(text.contains("received    9 messages, 1 lost (10.000 %), 2 out of order\n"), "{text}");
         assert!(text.contains("throughput  9.00 datagrams/s, 4.61 kbit/s"), "{text}");
+        let at_once = Summary { messages_per_second: 0.0, throughput_bps: 0.0, lost: Some(0) };
+        assert!(throughput(&spec, &outcome, &at_once).starts_with("not known"));
     }
 }
