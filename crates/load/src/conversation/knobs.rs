@@ -12,6 +12,9 @@ use record::{Problem, Result};
 /// How long a change may take, links that come up again included, in nanoseconds.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
+/// What to do where the server is gone: killed, it puts nothing back itself.
+const GONE: &str = "look whether 'pathlab serve' still runs there; what one that was killed had set, 'pathlab tune diff' there puts back";
+
 /// Changes knobs of this host; what it holds is put back when it is dropped.
 pub trait Knobs {
     /// Changes or compares them.
@@ -80,7 +83,7 @@ impl RemoteKnobs {
                 Err(Problem { place: self.0.peer.clone(), ..Problem::from(&failure) })
             }
             Ok(reply) => Ok(reply),
-            Err(why) => Err(self.lost(&why)),
+            Err(why) => Err(self.lost(&why).help(GONE)),
         }
     }
 
