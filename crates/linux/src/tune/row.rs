@@ -71,6 +71,8 @@ impl Where {
 pub enum Kind {
     /// A whole number of this unit.
     Number(&'static str),
+    /// Several whole numbers of this form.
+    Numbers(&'static str),
     /// On or off.
     Switch,
     /// A list of CPUs.
@@ -87,7 +89,7 @@ impl Kind {
             Kind::Number(unit) => format!("number of {unit}"),
             Kind::Switch => "on, off".into(),
             Kind::Cpus => "CPUs (0-3,8), none".into(),
-            Kind::Text(form) => form.into(),
+            Kind::Numbers(form) | Kind::Text(form) => form.into(),
         }
     }
 }

@@ -43,11 +43,11 @@ const fn metric(name: &'static str, kind: Kind, number: u16, per: u32, meaning: 
     knob(name, Where::Route, kind, Risk::Safe, Access::Metric(number, per), meaning)
 }
 
-use Kind::{Cpus, Number, Switch, Text};
+use Kind::{Cpus, Number, Numbers, Switch, Text};
 use Risk::{LinkFlap, Safe, Security};
 
 /// Three sizes of the buffer of a socket.
-const SIZES: Kind = Text("least, usual and largest number of bytes");
+const SIZES: Kind = Numbers("least, usual and largest number of bytes");
 const BYTES: Kind = Number("bytes");
 
 /// Every setting that is ever changed. The names of sysctls come first that are known; any other is `sysctl *`.
@@ -73,8 +73,8 @@ pub static KNOBS: &[Row] = &[
     sysctl("sysctl net.core.flow_limit_cpu_bitmap", Text("mask"), "CPUs whose backlog drops the largest flow first"),
     sysctl("sysctl net.ipv4.tcp_rmem", SIZES, "receive buffer of a TCP connection"),
     sysctl("sysctl net.ipv4.tcp_wmem", SIZES, "send buffer of a TCP connection"),
-    sysctl("sysctl net.ipv4.tcp_mem", Text("three numbers of pages"), "memory of all TCP connections: easy, under pressure, most"),
-    sysctl("sysctl net.ipv4.udp_mem", Text("three numbers of pages"), "memory of all UDP sockets: easy, under pressure, most"),
+    sysctl("sysctl net.ipv4.tcp_mem", Numbers("three numbers of pages"), "memory of all TCP connections: easy, under pressure, most"),
+    sysctl("sysctl net.ipv4.udp_mem", Numbers("three numbers of pages"), "memory of all UDP sockets: easy, under pressure, most"),
     sysctl("sysctl net.ipv4.tcp_congestion_control", Text("name"), "the congestion control of connections that ask for none"),
     sysctl("sysctl net.ipv4.tcp_timestamps", Number(""), "TCP timestamps: 1 on, 0 off"),
     sysctl("sysctl net.ipv4.tcp_sack", Number(""), "selective acknowledgements: 1 on, 0 off"),

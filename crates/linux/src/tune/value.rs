@@ -22,8 +22,15 @@ pub(super) fn canonical(kind: Kind, text: &str) -> Result<String, String> {
             _ => Err(format!("'{text}' is neither on nor off")),
         },
         Kind::Cpus => parse_cpus(&text).map(|cpus| cpu_list(&cpus)),
-        Kind::Text(_) if text.is_empty() => Err("a value is missing".into()),
-        Kind::Text(_) => Ok(text),
+        Kind::Numbers(_) if !text.is_empty() => {
+            let numbers: Result<Vec<_>, _> = text
+                .split(' ')
+                .map(|number| record::unit::amount(number).map(|number| number.to_string()))
+                .collect();
+            Ok(numbers?.join(" "))
+        }
+        Kind::Numbers(_) | Kind::Text(_) if text.is_empty() => Err("a value is missing".into()),
+        Kind::Numbers(_) | Kind::Text(_) => Ok(text),
     }
 }
 
@@ -134,6 +141,11 @@ mod tests {
         assert_eq!(canonical(Kind::Switch, "1"), Ok("on".into()));
         assert!(canonical(Kind::Switch, "yes").is_err());
         assert_eq!(canonical(Kind::Text(""), "4096\t87380   6291456\n"), Ok("4096 87380 6291456".into()));
+        assert_eq!(canonical(Kind::Numbers(""), "4096\t128Ki   6Mi\n"), Ok("4096 131072 6291456".into()));
+        assert!(
+            canonical(Kind::Numbers(""), "4096 some 6Mi").is_err()
+                && canonical(Kind::Numbers(""), " ").is_err()
+        );
         assert_eq!(canonical(Kind::Cpus, "3,0-1,2,9"), Ok("0-3,9".into()));
         assert_eq!(canonical(Kind::Cpus, "none"), Ok("none".into()));
         for wrong in ["3-1", "a", "0-", "9999", "0,,1"] {
