@@ -214,6 +214,10 @@ impl Reader {
         if once && self.seen.contains(&keyword) {
             return wrong(0, format!("'{keyword}' is given twice"), "leave one of them out");
         }
+        if keyword == "path" && words[1].text == words[2].text {
+            let what = format!("the path goes from node '{}' to itself", words[1].text);
+            return wrong(words[2].column, what, "name two nodes, e.g. 'path a b'");
+        }
         self.seen.push(keyword);
         let value = words[1];
         match keyword {
@@ -484,6 +488,7 @@ mod tests {
             ("test ping", "p: no topology"),
             ("topology bridge", "p: no tests"),
             ("topology bridge\ntopology pair\ntest ping", "p:2:1: 'topology' is given twice"),
+            ("topology bridge\npath a a\ntest ping", "p:2:8: the path goes from node 'a' to itself"),
             ("topology bridge\ntest ping size 56 size 57", "p:2:19: 'size' is given twice"),
             ("topology pair\nset eth0\ntest ping", "p:2:1: 'eth0' is no change"),
             ("topology pair\nset a/eth0:mtu=9\nset a/eth0:mtu=9\ntest ping", "p:3:1: a knob of"),
