@@ -122,6 +122,12 @@ fn address(word: &str) -> Result<IpAddr> {
     found.map(|found| found.ip()).ok_or_else(nothing)
 }
 
+/// What every version writes.
+#[derive(serde::Deserialize)]
+struct Schema {
+    schema: String,
+}
+
 /// Facts that were written down.
 ///
 /// # Errors
@@ -129,12 +135,37 @@ fn address(word: &str) -> Result<IpAddr> {
 pub fn read(file: &Path) -> Result<Facts> {
     let text = super::read_text(file, "the facts cannot be read")?;
     let place = file.display().to_string();
-    let parsed: std::result::Result<Facts, _> = serde_json::from_str(&text);
-    let facts =
-        parsed.map_err(|error| Problem::input(format!("these are no facts: {error}")).at(place.clone()))?;
-    if facts.schema != SCHEMA {
-        let other = format!("these facts are '{}', this version reads {SCHEMA}", facts.schema);
-        return Err(Problem::input(other).at(place));
+    let wrong = |what: String| Problem::input(what).at(place.clone());
+    let none = |why: String| wrong(format!("these are no facts: {why}"));
+    let unread = |error: serde_json::Error| none(error.to_string());
+    // First, as another version may say other things.
+    let Schema { schema } = serde_json::from_str(&text).map_err(unread)?;
+    if schema != SCHEMA {
+        return Err(wrong(format!("these facts are '{schema}', this version reads {SCHEMA}")));
+    }
+    let facts: Facts = serde_json::from_str(&text).map_err(unread)?;
+    if !facts.seconds.is_normal() || facts.seconds < 0.0 {
+        return Err(none(format!("they were watched for {} s", facts.seconds)));
     }
     Ok(facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_of_another_version_and_of_no_time_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = |text: String| {
+            let file = folder.path().join("a.facts");
+            fs::write(&file, text).unwrap();
+            read(&file).map(drop).unwrap_err().to_string()
+        };
+        let older = told(r#"{"schema": "pathlab/facts/0", "other": 1}"#.into());
+        assert!(older.contains("these facts are 'pathlab/facts/0'"), "{older}");
+        let facts = Facts { schema: SCHEMA.into(), ..Facts::default() };
+        let never = told(serde_json::to_string(&facts).unwrap());
+        assert!(never.contains("these are no facts: they were watched for 0 s"), "{never}");
+    }
 }
