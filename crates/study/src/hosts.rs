@@ -13,6 +13,7 @@ use record::{
     Conditions, Finding, FlowInterface, FlowObservation, FlowPlace, HostFacts, HostInterface,
     HostObservation, Severity, Snapshot, TestRecord,
 };
+use std::collections::BTreeSet;
 
 /// The name that a host has for its own namespace.
 pub const OWN: &str = "host";
@@ -185,11 +186,31 @@ fn join_flows(from: &mut FlowObservation, to: &mut FlowObservation, leg: &str, i
             count.first_ns = count.first_ns - begin + last + 1;
         }
     }
-    let Some((out, into)) = busiest(from, Hook::Egress, leg).zip(busiest(to, Hook::Ingress, leg)) else {
+    let (near, far) = (nodes_seen(from), nodes_seen(to));
+    let out = busiest(from, Hook::Egress, leg, &far);
+    let Some((out, into)) = out.zip(busiest(to, Hook::Ingress, leg, &near)) else {
         return;
     };
-    let (here, there) = (place(out), place(into));
-    (out.other, into.other) = (Some(there), Some(here));
+    let (here, there) = (place(&from.interfaces[out]), place(&to.interfaces[into]));
+    lead(from, out, leg, there);
+    lead(to, into, leg, here);
+}
+
+fn nodes_seen(flow: &FlowObservation) -> BTreeSet<String> {
+    flow.interfaces.iter().map(|interface| interface.node.clone()).collect()
+}
+
+/// Lets an interface lead to a place. One that leads elsewhere, as the other leg takes another way, is told once more with what was
+/// counted of this leg.
+fn lead(flow: &mut FlowObservation, index: usize, leg: &str, to: FlowPlace) {
+    let known = &mut flow.interfaces[index];
+    if known.other.get_or_insert_with(|| to.clone()) == &to {
+        return;
+    }
+    let (of_leg, rest) = std::mem::take(&mut known.counts).into_iter().partition(|count| count.leg == leg);
+    known.counts = rest;
+    let again = FlowInterface { counts: of_leg, other: Some(to), ..known.clone() };
+    flow.interfaces.push(again);
 }
 
 fn place(interface: &FlowInterface) -> FlowPlace {
@@ -201,11 +222,14 @@ fn first_ns(flow: &FlowObservation, leg: &str) -> impl Iterator<Item = u64> {
     counts.filter(move |count| count.leg == leg).map(|count| count.first_ns)
 }
 
-/// The interface that leads outside by which most frames of a leg passed.
-fn busiest<'a>(flow: &'a mut FlowObservation, hook: Hook, leg: &str) -> Option<&'a mut FlowInterface> {
+/// The interface that leads outside, or to those nodes, by which most frames of a leg passed.
+fn busiest(flow: &FlowObservation, hook: Hook, leg: &str, to: &BTreeSet<String>) -> Option<usize> {
     let frames = |interface: &FlowInterface| interface.count(hook, leg).map_or(0, |count| count.frames);
-    let open = flow.interfaces.iter_mut().filter(|interface| is_open(interface) && frames(interface) > 0);
-    open.max_by_key(|interface| frames(interface))
+    let leads = |interface: &FlowInterface| {
+        is_open(interface) || interface.other.as_ref().is_some_and(|other| to.contains(&other.node))
+    };
+    let open = flow.interfaces.iter().enumerate().filter(|(_, one)| leads(one) && frames(one) > 0);
+    open.max_by_key(|(_, one)| frames(one)).map(|(index, _)| index)
 }
 
 #[cfg(test)]
@@ -314,6 +338,23 @@ mod tests {
                 let found: Vec<_> = found.iter().map(|one| (one.entered, one.left)).collect();
                 assert_eq!(found, sums, "{leg} {near_ns} {far_ns}");
             }
+        }
+    }
+
+    /// What comes back may leave by another interface than it came by: it has a way of its own.
+    #[test]
+    fn the_way_back_may_be_another_one() {
+        let near = host(&[("eth0", Hook::Egress, "forward", 10, 5), ("eth0", Hook::Ingress, "back", 8, 14)]);
+        let far = host(&[("wan", Hook::Ingress, "forward", 9, 50), ("lan", Hook::Egress, "back", 9, 52)]);
+        let seen = joined(near, far, ["here", "there"], false);
+        for (leg, ends, sums) in [
+            ("forward", ["here", "there"], [(0, 10), (10, 9), (9, 0)]),
+            ("back", ["there", "here"], [(0, 9), (9, 8), (8, 0)]),
+        ] {
+            let nodes = Nodes { from: ends[0], to: ends[1], programs: &[] };
+            let found = sections(&seen.flow, leg, nodes).expect("a way");
+            let found: Vec<_> = found.iter().map(|one| (one.entered, one.left)).collect();
+            assert_eq!(found, sums, "{leg}");
         }
     }
 
