@@ -6,6 +6,7 @@
 mod cli;
 mod cmd;
 mod documents;
+mod log;
 mod output;
 mod progress;
 mod shim;

@@ -8,6 +8,7 @@
 use super::each;
 use super::flow::ask::SpeakArgs;
 use super::flow::rules;
+use crate::log::Log;
 use crate::output::{Notices, Output, object, when_any};
 use clap::Args;
 use flow::group::GroupMod;
@@ -79,7 +80,7 @@ struct ControllerState<'a> {
     scenario: Scenario,
     versions: Vec<Version>,
     args: &'a ControllerArgs,
-    output: &'a Output,
+    log: Log,
     filled: AtomicUsize,
     stop: AtomicBool,
     ended: Mutex<Vec<One>>,
@@ -106,7 +107,7 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
         scenario,
         versions: args.speak.versions()?,
         args: &args,
-        output,
+        log: Log::begin(),
         filled: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
         ended: Mutex::new(vec![]),
@@ -122,6 +123,7 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
         output.note(&format!("waiting for switches at {place}"));
     }
     let result = state.run(&listeners, called);
+    state.log.end();
     let switches = state.ended.into_inner().unwrap_or_else(|broken| broken.into_inner());
     let document = object! { schema: "pathlab/controller/1", scenario: &args.scenario, switches: &switches };
     output.result(&document, |_| switches.iter().map(line).collect())?;
@@ -181,7 +183,7 @@ impl ControllerState<'_> {
         let name = stream.name();
         let client = Client::over(stream, &self.versions, self.args.speak.timeout);
         if let Err(problem) = client.and_then(|client| self.serve(&name, client, one)) {
-            self.output.problem(&problem.at(name));
+            self.log.note(&problem.at(name).to_string());
         }
     }
 
@@ -218,7 +220,7 @@ impl ControllerState<'_> {
         post(client, &changes)?;
         let rules = changes.iter().filter(|change| matches!(change, Change::Flow(_))).count();
         (one.rules, one.others) = (rules - 1, changes.iter().filter(|change| is_other(change)).count());
-        self.output.note(&format!("{} {}: has its {}", one.peer, one.dpid, many(one.rules as u64, "rule")));
+        self.log.note(&format!("{} {}: has its {}", one.peer, one.dpid, many(one.rules as u64, "rule")));
         let filled = self.filled.fetch_add(1, Relaxed) + 1;
         if self.args.until.is_some_and(|until| filled >= until) {
             self.stop.store(true, Relaxed);

@@ -7,6 +7,7 @@
 
 use super::tls::TlsArgs;
 use super::{each, read_text};
+use crate::log::Log;
 use crate::output::{Notices, Output, object, when_any};
 use clap::Args;
 use flow::port::Queue;
@@ -82,7 +83,9 @@ pub fn run(args: SwitchArgs, output: &Output) -> Result<()> {
     let mut switches = started.collect::<Result<Vec<_>>>()?;
     output.note("forwarding; end it with Ctrl-C");
     let until = args.duration.map(|time| Instant::now() + time);
-    let result = forward(&mut switches, until, output);
+    let log = Log::begin();
+    let result = forward(&mut switches, until, &log);
+    log.end();
     let told = switches.iter().map(|(config, switch)| one(config, switch));
     let (switches_told, lines): (Vec<_>, Vec<String>) = told.unzip();
     let ends: Vec<Result<()>> = switches.iter_mut().map(|(_, switch)| switch.queues.end()).collect();
@@ -104,10 +107,10 @@ fn start(config: &SwitchConfig, output: &Output) -> Result<Switch> {
 }
 
 /// Forwards, a thread for each switch, until the time is over, it is interrupted, or one of them ends.
-fn forward(switches: &mut [(&SwitchConfig, Switch)], until: Option<Instant>, output: &Output) -> Result<()> {
+fn forward(switches: &mut [(&SwitchConfig, Switch)], until: Option<Instant>, log: &Log) -> Result<()> {
     let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let run = |one| scope.spawn(move || run_one(one, stop, output));
+        let run = |one| scope.spawn(move || run_one(one, stop, log));
         let threads: Vec<_> = switches.iter_mut().map(run).collect();
         let is_over = || until.is_some_and(|until| Instant::now() >= until);
         while !process::interrupted() && !is_over() && !threads.iter().any(|thread| thread.is_finished()) {
@@ -119,8 +122,8 @@ fn forward(switches: &mut [(&SwitchConfig, Switch)], until: Option<Instant>, out
     })
 }
 
-fn run_one((config, switch): &mut (&SwitchConfig, Switch), stop: &AtomicBool, output: &Output) -> Result<()> {
-    switch.run(stop, |say| output.note(&words(&config.name, &say)))
+fn run_one((config, switch): &mut (&SwitchConfig, Switch), stop: &AtomicBool, log: &Log) -> Result<()> {
+    switch.run(stop, |say| log.note(&words(&config.name, &say)))
 }
 
 fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {

@@ -3,6 +3,7 @@
 use super::words::Daemon;
 use crate::cmd::each;
 use crate::cmd::tls::TlsArgs;
+use crate::log::Log;
 use crate::output::{Notices, Output};
 use clap::Parser;
 use linux::sys::process;
@@ -54,7 +55,10 @@ pub fn run(args: Protocol, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     let relay = relay(&args)?;
     output.note(&format!("relaying between {} and {} controllers", relay.datapath, relay.controllers.len()));
-    relay.run(&process::interrupted, &|said| output.note(&words(&said)))
+    let log = Log::begin();
+    let result = relay.run(&process::interrupted, &|said| log.note(&words(&said)));
+    log.end();
+    result
 }
 
 fn relay(args: &Protocol) -> Result<Relay> {
