@@ -38,11 +38,15 @@ impl Residence {
             Self::SHORTEST.max(2 * took)
         };
         self.last = Some((now, took));
+        let (kernel, user) = program.rules();
+        if kernel + user == 0 {
+            // A controller that starts afresh deletes all rules first; of the next ones it is said where they are.
+            return None;
+        }
         let reasons = program.reasons().join("; ");
         let is_new = self.said.as_ref() != Some(&reasons);
         self.said = Some(reasons.clone());
         is_new.then(|| {
-            let (kernel, user) = program.rules();
             let rest = if user > 0 { format!(", {user} by user space: {reasons}") } else { String::new() };
             format!(
                 "{} carried out in the kernel ({}){rest}; {}",
