@@ -156,10 +156,11 @@ const FOLDER_ARROWS: FolderArrows = &[
         &[
             ("documents", &[]),
             ("output", &["documents"]),
+            ("log", &["output"]),
             ("progress", &["output"]),
-            ("cmd", &["output", "progress"]),
+            ("cmd", &["log", "output", "progress"]),
             ("cli", &["cmd", "output"]),
-            ("shim", &["cli", "cmd", "output"]),
+            ("shim", &["cli", "cmd", "log", "output"]),
         ],
     ),
     (
