@@ -22,8 +22,8 @@ const BLIND: u64 = 1000;
 const PROBES: u64 = 5;
 
 /// Takes out what a host did with its own copies of frames that a port took: behind the port where the path of a frames
-/// test ends (`receiver`), and beside the ports of programs that hand frames on. Returns how many those were. In front of
-/// a port are only the link and its backlog, and XDP; a program also has a queueing discipline behind it.
+/// test ends (`receiver`), and beside the ports of programs that hand frames on. Returns how many those behind the
+/// path's end were. In front of a port are only the link and its backlog, and XDP; a program also has a queueing discipline behind it.
 pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: Option<&str>, programs: &[&str]) -> u64 {
     let in_front = |seen: &WitnessDrop| {
         let names = drop::of_kernel(&seen.reason, seen.location.as_deref());
@@ -34,10 +34,13 @@ pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: Option<&str>, 
         let passes_here = programs.contains(&seen.node.as_str());
         (!ends_here && !passes_here) || of_link || (passes_here && is(&[drop::QDISC_FULL]))
     };
-    let all = |details: &[WitnessDrop]| sum(details.iter().map(|seen| seen.frames));
-    let before = all(details);
+    let behind_the_end = |details: &[WitnessDrop]| {
+        let there = details.iter().filter(|seen| receiver == Some(seen.node.as_str()));
+        sum(there.map(|seen| seen.frames))
+    };
+    let before = behind_the_end(details);
     details.retain(in_front);
-    before.saturating_sub(all(details))
+    before.saturating_sub(behind_the_end(details))
 }
 
 /// What the filter of a raw socket refused: each of them, a stranger's `ping` for one, is offered a copy of every packet of its protocol.
@@ -201,17 +204,30 @@ fn not_named(drafts: &[Draft], unclaimed: &Unclaimed, noise: &dyn Fn(&str, u64) 
 mod tests {
     use super::*;
 
-    /// Seen with a stranger's `ping` beside a test: the filter of its raw socket refused 100 echoes of 100, none of which was lost.
-    #[test]
-    fn what_the_filter_of_a_raw_socket_refuses_is_a_copy() {
-        let seen = |reason: &str, location: &str| WitnessDrop {
+    fn seen(node: &str, reason: &str, location: &str) -> WitnessDrop {
+        WitnessDrop {
             reason: reason.into(),
-            node: "a".into(),
+            node: node.into(),
             interface: Some("eth0".into()),
             location: Some(location.into()),
             frames: 100,
             skbs: 100,
-        };
+        }
+    }
+
+    /// Seen with a switch in the middle, whose own copies were told as the receiver's, too.
+    #[test]
+    fn copies_beside_a_program_are_left_out_and_not_counted_as_the_receivers() {
+        let all = ["b", "s", "r"].map(|node| seen(node, "OTHERHOST", "ip_rcv_core"));
+        let mut left = all.to_vec();
+        assert_eq!(leave_out_copies(&mut left, Some("b"), &["s"]), 100);
+        assert_eq!(left, all[2..]);
+    }
+
+    /// Seen with a stranger's `ping` beside a test: the filter of its raw socket refused 100 echoes of 100, none of which was lost.
+    #[test]
+    fn what_the_filter_of_a_raw_socket_refuses_is_a_copy() {
+        let seen = |reason: &str, location: &str| seen("a", reason, location);
         assert!(is_copy_of_raw_socket(&seen("SOCKET_FILTER", "raw_rcv")));
         assert!(is_copy_of_raw_socket(&seen("SOCKET_FILTER", "rawv6_rcv")));
         // It may have been the test's own socket that was full, and UDP gives no copies.
