@@ -373,6 +373,31 @@ fn frames_that_went_to_a_third_node_and_not_to_the_receiver_are_lost() {
     assert_eq!((astray[0].node.as_str(), astray[0].residual), ("c", 10));
 }
 
+/// A bridge, or a rule of a switch, sends frames back by the port that they came by: beside their way they are copies, else they are lost at the sender.
+#[test]
+fn frames_that_come_back_to_the_sender_end_there() {
+    for (arrive, drop, residual) in [(true, Some(("copy", 50)), 0), (false, None, 50)] {
+        let mut world = World::default();
+        for _ in 0..50 {
+            world.cross(0, false);
+            let (there, back) = LINKS[0];
+            world.pass(back, Hook::Egress);
+            world.pass(there, Hook::Ingress);
+            if arrive {
+                [1, 3, 5].into_iter().for_each(|link| assert!(world.cross(link, false)));
+                world.arrived += 1;
+            }
+        }
+        let ledger = world.close(50, absent());
+        let out = ledger.stations.iter().find(|station| station.station == "ip out").unwrap();
+        assert_eq!((out.entered, out.left), (50, 50));
+        let back = ledger.stations.iter().filter(|station| station.node == "a").next_back().unwrap();
+        let named = back.drops.first().map(|drop| (drop.name.as_str(), drop.count));
+        assert_eq!((back.station.as_str(), named, back.residual), ("ip forward", drop, residual));
+        assert_eq!(ledger.unexplained, residual);
+    }
+}
+
 #[test]
 fn frames_that_passed_the_counters_by_leave_the_way_unknown() {
     let mut world = World::default();

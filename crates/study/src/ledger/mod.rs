@@ -266,6 +266,7 @@ fn by_sections(
         section.entered = section.entered.saturating_sub(section.left);
         section.left = taken(book, section.entered);
     }
+    end_what_came_back(&mut sections, chain.at);
     book.say_what_is_incomplete(pieces::charge(&mut sections, book.unit.fragments));
     let mut arrived = 0;
     for section in &sections {
@@ -275,6 +276,24 @@ fn by_sections(
         }
     }
     chain.at = arrived;
+}
+
+/// What came back to the sender, and did not leave it again (no more left than it sent), ended there, as at any node that is not on the way:
+/// a section of its own, behind the link that it came by.
+fn end_what_came_back(sections: &mut Vec<Section>, sent: u64) {
+    let is_sender = |section: &Section| !section.is_link && section.hop.role == NodeRole::Sender;
+    let Some(sender) = sections.iter_mut().find(|section| is_sender(section)) else { return };
+    if sender.entered == 0 || sender.left > sent {
+        return;
+    }
+    let hop = Hop { role: NodeRole::Router, egress: None, ..sender.hop.clone() };
+    let back = Section { hop, left: 0, is_off_the_way: true, later: [sender.later[0], 0], ..sender.clone() };
+    (sender.entered, sender.later[0]) = (0, 0);
+    let leads_back = |section: &Section| {
+        section.is_link && section.next.as_ref().is_some_and(|next| next.node == back.hop.node)
+    };
+    let at = sections.iter().rposition(leads_back).map_or(sections.len(), |link| link + 1);
+    sections.insert(at, back);
 }
 
 /// Of so many datagrams that came to a node, those that its socket, or its port, was given.
