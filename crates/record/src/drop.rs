@@ -273,9 +273,9 @@ drops! {
     }
     /// The device could not transmit.
     TX_ERRORS "tx_errors" at "`link IF`" {}
-    /// The address of the frame is another host's.
+    /// The address of the frame is another host's, or it has a VLAN tag that no interface takes.
     OTHERHOST "otherhost" at "`ip forward`, `ip in`" {
-        kernel: &["OTHERHOST"], advice: "see why frames carry a wrong MAC address",
+        kernel: &["OTHERHOST"], advice: "see why frames carry a wrong MAC address, or a VLAN tag that no interface there takes",
     }
     /// Reverse-path filtering: the way back would leave by another interface.
     RP_FILTER "rp_filter" at "`ip forward`, `ip in`" {
