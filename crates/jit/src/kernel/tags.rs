@@ -13,6 +13,7 @@ use super::emit::{Emit, LENGTH, NETWORK, TRANSPORT, of_key};
 use crate::key::{SUMMARY, TAGGED};
 use crate::record::ShapeStep;
 use bpf::{Label, Op, Reg::*, When, Width::*};
+use wire::edit::LONGEST;
 
 /// The stack, and what it is made from when the frame has two tags.
 const STACK: i16 = 320;
@@ -28,6 +29,9 @@ const AT_OUTPUT: i16 = 64;
 const OUT_STACK: i16 = 376;
 /// Most tags of a frame.
 const MOST: i32 = 4;
+/// What is longer, a push leaves as it is: user space does that. TCP's super-frames (65,281 bytes at most) all stay here; where some
+/// exit, the others overtake them.
+const LONGEST_TO_PUSH: i32 = LONGEST as i32 - 4;
 
 const VLAN_PUSH: i32 = 18;
 const VLAN_POP: i32 = 19;
@@ -134,7 +138,7 @@ impl Emit<'_> {
     pub fn push_tag(&mut self, at: i16) {
         let bare = self.a.label();
         self.get(R1, LENGTH);
-        self.a.jump_if(R1, When::Above, 65_000, self.exit);
+        self.a.jump_if(R1, When::Above, LONGEST_TO_PUSH, self.exit);
         self.a.op(Op::Add, R1, 4);
         self.put(LENGTH, R1);
         self.get(R2, TAGS);
