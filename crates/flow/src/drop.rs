@@ -31,12 +31,14 @@ pub enum Drop {
     TooManyCopies,
     /// The controllers want no packet-in for misses on this port, or their meter dropped it.
     NoPacketIn,
+    /// No bucket of the group is live, or it has none.
+    NoBucket,
     /// Neither a group nor an output is in the action set.
     NoOutput,
 }
 
 /// How many reasons are counted.
-const COUNTED: usize = 10;
+const COUNTED: usize = 11;
 
 impl Drop {
     /// The reasons that are counted, in the order of their numbers.
@@ -51,6 +53,7 @@ impl Drop {
         Drop::Bridge,
         Drop::TooManyCopies,
         Drop::NoPacketIn,
+        Drop::NoBucket,
     ];
 
     /// One word for it, as `pathlab flow dump` and the record have it.
@@ -66,6 +69,7 @@ impl Drop {
             Drop::Bridge => "bridge",
             Drop::TooManyCopies => "too_many_copies",
             Drop::NoPacketIn => "no_packet_in",
+            Drop::NoBucket => "no_bucket",
             Drop::NoOutput => "no_output",
         }
     }

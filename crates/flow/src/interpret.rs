@@ -547,6 +547,7 @@ impl<S: FrameSink, W: StepObserver> Walk<'_, S, W> {
         self.moved(Counter::Group(id), traveller);
         if chosen.is_empty() {
             self.step(traveller, Step::NoBucket(id));
+            self.end(traveller, Drop::NoBucket);
         }
         for (index, set) in sets {
             self.moved(Counter::Bucket(id, index), traveller);

@@ -117,6 +117,7 @@ fn sentence(why: Drop) -> &'static str {
         Drop::InPort => "it came in by this port; to send it back the action is IN_PORT",
         Drop::NoPort => "there is no such port",
         Drop::NotSent => "the port does not send (no_fwd, port_down, or no link)",
+        Drop::NoBucket => "what goes to this group goes nowhere",
         Drop::NoOutput => "there is neither an output nor a group in the action set",
         Drop::Bridge => {
             "the bridge behind NORMAL keeps it: its destination is where it came from, or the bridge itself"

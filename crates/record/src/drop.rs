@@ -448,6 +448,10 @@ drops! {
     NOT_BRIDGED "not_bridged" at "`switch tables`" {
         advice: "see where the switch learned this address",
     }
+    /// Given to a group of which no bucket is live, or that has none.
+    NO_LIVE_BUCKET "no_live_bucket" at "`switch tables`" {
+        advice: "see what the group's buckets watch ('pathlab flow groups'), and which of these ports has a link ('pathlab flow ports')",
+    }
     /// For the controller, and there was no room for it.
     PACKET_IN_DROPPED "packet_in_dropped" at "`switch tables`" {
         advice: "give the switch a rule that leads to a port, or a controller that reads faster",

@@ -181,6 +181,7 @@ pub const TABLES: Station = Station {
                 drop::PORT_CLOSED,
                 drop::FRAGMENTS_REFUSED,
                 drop::NOT_BRIDGED,
+                drop::NO_LIVE_BUCKET,
             ],
             told,
         ),
@@ -192,7 +193,7 @@ pub const TABLES: Station = Station {
     says: [
         "from its port",
         "frames that left or should have left by the port to the next node",
-        "`table_miss`: lookups less matches of a table. `ttl_expired` to `not_bridged`: [what our switch \
+        "`table_miss`: lookups less matches of a table. `ttl_expired` to `no_live_bucket`: [what our switch \
          tells](#what-our-switch-tells). `meter`: counters of bands that drop. `rule_drops`: counters of rules without \
          an output, a group and a next table. `packet_in_dropped`: of those for the controller, the ones that the switch says it \
          dropped. `to_controller`: counters of the rules and of the groups' buckets that send there, without these",
@@ -209,12 +210,13 @@ fn missed(book: &mut Readings, gap: &mut Gap, at: &Visit) {
 }
 
 /// Reasons of frames that came in by a port, and the names of the drops.
-const OF_CAME: [(&str, &str); 5] = [
+const OF_CAME: [(&str, &str); 6] = [
     ("invalid_ttl", drop::TTL_EXPIRED),
     ("in_port", drop::TO_IN_PORT),
     ("no_port", drop::PORT_MISSING),
     ("fragment", drop::FRAGMENTS_REFUSED),
     ("bridge", drop::NOT_BRIDGED),
+    ("no_bucket", drop::NO_LIVE_BUCKET),
 ];
 
 /// What the switch itself tells of frames that ended, where it does: those that came in by the port on the way, and those that should have

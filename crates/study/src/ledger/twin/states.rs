@@ -144,10 +144,10 @@ fn frames_that_ended_in_the_tables_are_named_by_their_reason() {
         // Those of the other port are the other way's.
         (vec![row(2, "invalid_ttl", 40), row(1, "not_sent", 40)], 0, 0, vec![]),
         (
-            vec![row(1, "bridge", 4), row(1, "fragment", 6)],
+            vec![row(1, "bridge", 4), row(1, "fragment", 6), row(1, "no_bucket", 5)],
             0,
-            30,
-            vec!["fragments_refused 6", "not_bridged 4", "rule_drops 30"],
+            25,
+            vec!["fragments_refused 6", "not_bridged 4", "no_live_bucket 5", "rule_drops 25"],
         ),
         (vec![row(1, "a reason of a later version", 40)], 0, 0, vec![]),
     ] {
