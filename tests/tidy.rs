@@ -681,11 +681,6 @@ const NO_COUNTERS: &[(&str, &str, &str)] = &[
         "only words about a loss that is known otherwise",
     ),
     ("crates/study/src/ledger/book.rs", "backlog(test.before)", "a queue's length, which may shrink"),
-    (
-        "crates/study/src/ledger/witness.rs",
-        "before.saturating_sub(all(",
-        "a number of drops and those already told",
-    ),
 ];
 
 /// A counter that was not read, or that ran backwards, did not stand still: [`record::Delta`] keeps the three apart.

@@ -34,13 +34,10 @@ pub fn leave_out_copies(details: &mut Vec<WitnessDrop>, receiver: Option<&str>, 
         let passes_here = programs.contains(&seen.node.as_str());
         (!ends_here && !passes_here) || of_link || (passes_here && is(&[drop::QDISC_FULL]))
     };
-    let behind_the_end = |details: &[WitnessDrop]| {
-        let there = details.iter().filter(|seen| receiver == Some(seen.node.as_str()));
-        sum(there.map(|seen| seen.frames))
-    };
-    let before = behind_the_end(details);
+    let is_behind = |seen: &&WitnessDrop| receiver == Some(seen.node.as_str()) && !in_front(seen);
+    let behind = sum(details.iter().filter(is_behind).map(|seen| seen.frames));
     details.retain(in_front);
-    before.saturating_sub(behind_the_end(details))
+    behind
 }
 
 /// What the filter of a raw socket refused: each of them, a stranger's `ping` for one, is offered a copy of every packet of its protocol.
