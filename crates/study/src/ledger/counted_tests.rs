@@ -391,7 +391,7 @@ fn frames_that_come_back_to_the_sender_end_there() {
         let ledger = world.close(50, absent());
         let out = ledger.stations.iter().find(|station| station.station == "ip out").unwrap();
         assert_eq!((out.entered, out.left), (50, 50));
-        let back = ledger.stations.iter().filter(|station| station.node == "a").next_back().unwrap();
+        let back = ledger.stations.iter().rfind(|station| station.node == "a").unwrap();
         let named = back.drops.first().map(|drop| (drop.name.as_str(), drop.count));
         assert_eq!((back.station.as_str(), named, back.residual), ("ip forward", drop, residual));
         assert_eq!(ledger.unexplained, residual);

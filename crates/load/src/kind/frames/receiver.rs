@@ -113,7 +113,7 @@ impl End for Receiver {
         let (token, flow, limit) = (self.setup.token, self.flow, burst(self.setup.spec.batch));
         let (mut arrivals, mut ended) = (self.arrivals(), None);
         // Frames of others are no reason to wait for more of the test's.
-        let mut last_ns = 0;
+        let mut last_ns = clock::monotonic_ns();
         arrivals.read_until_stopped(stop, |arrivals| {
             let is_late = arrivals.received.is_late;
             match self.port.receive(limit, Wait::For(if is_late { QUIET } else { POLL })) {
