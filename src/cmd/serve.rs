@@ -72,7 +72,7 @@ pub fn run(args: ServeArgs, output: &Output) -> Result<()> {
         let (stream, peer) = match listener.accept() {
             // A socket for both families has IPv4 addresses as ::ffff:10.0.0.1.
             Ok((stream, peer)) => (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port())),
-            Err(error) if is_passing(&error) => continue,
+            Err(error) if socket::is_passing(&error) => continue,
             Err(error) => return Err(Problem::host(format!("cannot accept connections: {error}"))),
         };
         if open.0.len() >= MOST {
@@ -144,17 +144,6 @@ fn serve(stream: TcpStream, peer: SocketAddr, turns: &TestLock, host: Option<Arc
     // A connection inherits the listener's time-out.
     let _ = stream.set_read_timeout(None);
     agent::serve_in_turn(stream, &peer.to_string(), turns, host)
-}
-
-/// Errors of `accept` that belong to one connection, not to the listener (accept(2)).
-fn is_passing(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{
-        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable, WouldBlock,
-    };
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionReset | Interrupted | HostUnreachable | NetworkUnreachable | WouldBlock
-    )
 }
 
 /// An address to listen at.

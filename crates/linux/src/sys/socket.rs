@@ -20,6 +20,17 @@ pub enum Direction {
     Receive,
 }
 
+/// Errors of `accept` that belong to one connection, not to the listener (accept(2)).
+pub fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable, WouldBlock,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | HostUnreachable | NetworkUnreachable | WouldBlock
+    )
+}
+
 /// Bytes that arrived in order and that nobody has read (`FIONREAD`).
 pub(crate) fn unread(fd: impl AsFd) -> io::Result<u32> {
     let mut bytes: libc::c_int = 0;

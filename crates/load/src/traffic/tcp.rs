@@ -316,6 +316,7 @@ impl<T: Send> Listener<T> {
             }
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
+                Err(error) if socket::is_passing(&error) => continue,
                 Err(error) => {
                     // It waits still, and would be tried again at once.
                     std::thread::sleep(POLL);
