@@ -52,10 +52,20 @@ pub fn call(to: &Remote, credentials: Option<&Credentials>) -> io::Result<Stream
             Ok(Box::new(Tls::call(prepared(dial(place)?)?, credentials)?))
         }
         Remote::Unix(path) => {
-            let stream = UnixStream::connect(path)?;
+            let stream = UnixStream::connect(path).map_err(unix_words)?;
             stream.set_nonblocking(true)?;
             Ok(Box::new(stream))
         }
+    }
+}
+
+/// The error of a unix socket, in words of its own where the path is too long: `sun_path` of `sockaddr_un` has 108 bytes.
+fn unix_words(error: io::Error) -> io::Error {
+    match (error.kind(), error.raw_os_error()) {
+        (ErrorKind::InvalidInput, None) => {
+            io::Error::other("the path of a unix socket has at most 107 bytes, and no zero byte")
+        }
+        _ => error,
     }
 }
 
@@ -103,7 +113,7 @@ impl Listener {
                         bad(io::Error::other("there is a file that is not a socket"))
                             .help("name another place, or remove the file")
                     }
-                    _ => bad(error),
+                    _ => bad(unix_words(error)),
                 })?;
                 listener.set_nonblocking(true).map_err(bad)?;
                 Ok(Listener::Unix(listener, path.clone()))
@@ -163,6 +173,9 @@ mod tests {
         let path = folder.path().join("s.sock");
         let at = Listen::Unix(path.clone());
         // What std binds stays when it is dropped.
+        let long = Listen::Unix(path.with_file_name("l".repeat(108)));
+        let refused = Listener::open(&long, None).unwrap_err().to_string();
+        assert!(refused.ends_with("a unix socket has at most 107 bytes, and no zero byte"), "{refused}");
         drop(UnixListener::bind(&path).unwrap());
         let first = Listener::open(&at, None).unwrap();
         assert!(Listener::open(&at, None).unwrap_err().to_string().contains("in use"));
