@@ -31,7 +31,9 @@ pub(super) fn tame(edit: Edit, frame: &[u8], pushed: &mut Vec<u16>) -> Option<Ed
         Edit::PopVlan if !pushed.is_empty() => None,
         Edit::PopPbb if !pushed.is_empty() => None,
         Edit::PushVlan(_) | Edit::PushPbb if !pushed.is_empty() => None,
-        // A VLAN tag that looks like IPv4 behind a label has a checksum that was never right.
+        // Behind a label a tag (VLAN, PBB) may look like an IP header, and the byte of its TTL be one of the real header's length.
+        Edit::CopyTtlIn if pushed.first().is_some_and(|below| !UNDER_LABELS.contains(below)) => None,
+        // One that looks like IPv4 has a checksum that was never right.
         Edit::CopyTtlIn if ttls(frame).iter().any(|ttl| !ttl.is_intact(frame)) => None,
         Edit::PushMpls(_) => {
             pushed.push(be16(frame, 12));
@@ -45,6 +47,9 @@ pub(super) fn tame(edit: Edit, frame: &[u8], pushed: &mut Vec<u16>) -> Option<Ed
         _ => Some(edit),
     }
 }
+
+/// What a label covers that is what it looks like.
+const UNDER_LABELS: [u16; 4] = [0x0800, 0x86dd, MPLS, MPLS_MULTICAST];
 
 fn below(frame: &[u8], entry: usize) -> u16 {
     let next = frame.get(entry + 4).map_or(0, |byte| byte >> 4);
@@ -207,6 +212,8 @@ fn set(frame: &[u8], field: Field, value: u128) -> Result<Expected, Refused> {
     match judgement {
         Some(Check::Unused) => {}
         Some(Check::Right) => resum_transport(&mut bytes, ip, protocol, place),
+        // What is wrong stays so, as for all others.
+        Some(Check::Wrong | Check::Missing) => return Ok(Expected { bytes, unknown: place..place + 4 }),
         _ if protocol == Protocol::Sctp && matches!(field, Field::SctpSrc | Field::SctpDst) => {
             return Err(Refused::Checksum);
         }
