@@ -92,6 +92,9 @@ pub(crate) mod any_frame {
         })
     }
 
+    /// "No next header" of IPv6 (RFC 8200, section 4.7).
+    const NOTHING: u8 = 59;
+
     fn ipv6() -> impl Strategy<Value = (u16, Vec<u8>)> {
         let header = (any::<[u8; 40]>(), extensions());
         (header, transport(true)).prop_map(|((mut header, mut extensions), (protocol, bytes))| {
@@ -103,7 +106,8 @@ pub(crate) mod any_frame {
             let rest: Vec<u8> = extensions.into_iter().flat_map(|(_, bytes)| bytes).chain(bytes).collect();
             header[0] = 0x60 | header[0] & 15;
             header[4..6].copy_from_slice(&(rest.len() as u16).to_be_bytes());
-            header[6] = next;
+            // A length of 0 is that of a jumbogram: padding behind it is read as what was announced, so that is nothing.
+            header[6] = if rest.is_empty() { NOTHING } else { next };
             (0x86dd, [&header[..], &rest].concat())
         })
     }
