@@ -193,7 +193,7 @@ const JOBS: &[PeersJob] = &[
     PeersJob {
         name: "observing udp-stream 64 B",
         unit: "thousand datagrams/s received",
-        claim: "at least 0.95 of the same that nothing watches; nearly all of it are the counters of the flow",
+        claim: "at least 0.95 of the same that nothing watches; the counters of the flow have about half of it",
         contestants: OBSERVED,
         ours: (TrafficKind::UdpStream, 64, |figures| figures.messages_per_second / 1e3),
         netperf: NO_PEER,

@@ -6,9 +6,8 @@
 //! (lines of a cache, memory) is in it, as long as they run at the same time.
 
 use super::pipelines::FlowHeader;
-use super::{CHUNK, FRAME, HEADROOM, Memory};
+use super::{FRAME, HEADROOM, loaded};
 use jit::{Frame, Outputs, Program, Worker};
-use linux::sys::clock;
 use std::sync::Barrier;
 use wire::offload::Offload;
 
@@ -21,32 +20,23 @@ pub(super) fn ratio(program: &Program, headers: &[FlowHeader], flows: u64, milli
 
 /// Frames per second of all workers together, by the CPU time of each. Those that the program leaves to the interpreter are not carried out.
 fn rate(program: &Program, headers: &[FlowHeader], flows: u64, milliseconds: u64, workers: usize) -> f64 {
+    let headers = &headers[..headers.len().min(flows as usize)];
     let begin = Barrier::new(workers);
-    let work = |first: u64| {
+    let work = |number: usize| {
+        // Each begins with another header: ports do not carry the same frames at the same time.
+        let (later, first) = headers.split_at(number * headers.len() / workers);
+        let headers = [first, later].concat();
         let (mut worker, mut outputs) = (Worker::default(), Outputs::default());
-        let mut memory = Memory { room: [0; HEADROOM + FRAME], now: 0 };
-        let headers = &headers[..headers.len().min(flows as usize)];
-        let (mut at, mut flow, mut frames) = (first as usize % headers.len(), first % flows, 0);
         begin.wait();
-        let begun = clock::thread_cpu_ns();
-        loop {
-            for _ in 0..CHUNK {
-                let port = memory.next(headers, &mut at, flow);
-                flow = if flow + 1 == flows { 0 } else { flow + 1 };
-                let (start, end, offload) = (HEADROOM, HEADROOM + FRAME, Offload::NONE);
-                let mut frame = Frame { room: &mut memory.room, start, end, offload };
-                program.frame(&mut worker, memory.now, port.into(), &mut frame, &mut outputs);
-            }
-            frames += CHUNK;
-            let passed = clock::thread_cpu_ns() - begun;
-            if passed > milliseconds * 1_000_000 {
-                return frames as f64 * 1e9 / passed as f64;
-            }
-        }
+        let ns = loaded(&headers, flows, milliseconds, &mut |memory, port| {
+            let (start, end, offload) = (HEADROOM, HEADROOM + FRAME, Offload::NONE);
+            let mut frame = Frame { room: &mut memory.room, start, end, offload };
+            program.frame(&mut worker, memory.now, port.into(), &mut frame, &mut outputs);
+        });
+        1e9 / ns
     };
     std::thread::scope(|scope| {
-        // Each begins at another flow: ports do not carry the same frames at the same time.
-        let others: Vec<_> = (1..workers as u64).map(|n| scope.spawn(move || work(n * flows / 2))).collect();
+        let others: Vec<_> = (1..workers).map(|number| scope.spawn(move || work(number))).collect();
         work(0) + others.into_iter().map(|one| one.join().expect("a worker ended")).sum::<f64>()
     })
 }

@@ -44,8 +44,8 @@ pub(super) fn read(folder: &Path, is_card: bool, name: &str, interrupts: &[Inter
     known
 }
 
-/// How far the card's clock is ahead of the system's, in nanoseconds. A reading that is less exact than what a rule asks for (1 µs) is told only where it
-/// is beyond its error.
+/// How far the card's clock is ahead of the system's, in nanoseconds. A reading less exact than what a rule asks for (1 µs) is told only where it is
+/// beyond its error.
 fn clock_offset(device: &Path) -> Fact {
     const EXACT_NS: i128 = 1000;
     let Some((number, _)) = numbered(&device.join("ptp"), "ptp").pop() else {
