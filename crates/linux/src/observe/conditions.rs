@@ -11,8 +11,8 @@
 //! at least twenty times as long as it took.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -83,9 +83,16 @@ struct Wire {
     node: String,
     interface: String,
     index: u32,
-    /// The node is the namespace of this process, whose `/sys` is at hand.
-    is_here: bool,
+    /// The `/sys` of its namespace, where one could be had.
+    sysfs: Option<OwnedFd>,
     netns: OwnedFd,
+}
+
+impl Wire {
+    /// Where the `/sys` of its namespace can be read.
+    fn sysfs(&self) -> Option<PathBuf> {
+        self.sysfs.as_ref().map(|fd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())))
+    }
 }
 
 /// A node that is listened to.
@@ -224,14 +231,13 @@ impl NodeWatch {
 
     /// Its interfaces with a wire: those that no driver of virtual ones made.
     fn wires(&self) -> Vec<Wire> {
-        let own = netns::current().ok();
-        let is_here = own.is_some_and(|own| netns::same(own, self.netns.as_fd()).unwrap_or(false));
         let physical =
             self.config.links().filter(|link| link.kind.is_empty() && link.name != "lo" && link.ethernet);
         let wire = |link: &crate::netlink::LinkState| {
             let netns = self.netns.try_clone().ok()?;
+            let sysfs = netns::within(netns.as_fd(), super::llstat::sysfs).and_then(|sysfs| sysfs).ok();
             let (node, interface) = (self.name.clone(), link.name.clone());
-            Some(Wire { node, interface, index: link.index, is_here, netns })
+            Some(Wire { node, interface, index: link.index, sysfs, netns })
         };
         physical.filter_map(wire).collect()
     }
@@ -269,7 +275,7 @@ fn reading(wires: &[Wire], missing: &mut Vec<Unwatched>) -> ConditionReading {
     let root = Path::new("/");
     let interrupts: Vec<InterruptTarget> = wires
         .iter()
-        .flat_map(|wire| irq_targets::of(root, &wire.node, &wire.interface, wire.is_here))
+        .flat_map(|wire| irq_targets::of(root, wire.sysfs().as_deref(), &wire.node, &wire.interface))
         .collect();
     let pauses = wires.iter().filter_map(|wire| pauses(wire, missing)).collect();
     ConditionReading {

@@ -3,8 +3,7 @@
 //! **Why not `smp_affinity_list`.** That is what was asked for; with MSI-X an interrupt fires on one of these CPUs, and only the
 //! effective list says which.
 //!
-//! **Which.** Those of the interface's device in sysfs (`msi_irqs`), and those whose handlers are named after the interface. A virtual interface
-//! (veth, bridge) has none: its frames are handed over in a soft interrupt of the CPU that sends.
+//! **Which.** Those of [`interrupts::is_of`]. A virtual interface (veth, bridge) has none: its frames are handed over in a soft interrupt of the CPU that sends.
 
 use std::fs;
 use std::path::Path;
@@ -13,13 +12,14 @@ use record::conditions::InterruptTarget;
 
 use super::interrupts;
 
-/// The interrupts of an interface below a root directory; `is_here` says that the `/sys` there is that of the interface's namespace.
-pub fn of(root: &Path, node: &str, interface: &str, is_here: bool) -> Vec<InterruptTarget> {
-    let numbers = if is_here { device_interrupts(root, interface) } else { vec![] };
+/// The interrupts of an interface whose `/proc` is below a root directory; with the `/sys` of the interface's namespace, where that is at hand.
+pub fn of(root: &Path, sysfs: Option<&Path>, node: &str, interface: &str) -> Vec<InterruptTarget> {
+    let device = sysfs.map(|sysfs| sysfs.join("class/net").join(interface).join("device"));
+    let numbers = device.map(|device| interrupts::of_device(&device)).unwrap_or_default();
     let text = fs::read_to_string(root.join("proc/interrupts")).unwrap_or_default();
     let mut found = vec![];
     for one in interrupts::parse(&text) {
-        if !numbers.contains(&one.irq) && !interrupts::is_named_after(&one.name, interface) {
+        if !interrupts::is_of(&one, &numbers, interface) {
             continue;
         }
         let list = root.join(format!("proc/irq/{}/effective_affinity_list", one.irq));
@@ -30,14 +30,6 @@ pub fn of(root: &Path, node: &str, interface: &str, is_here: bool) -> Vec<Interr
         }
     }
     found
-}
-
-/// Those of the interface's device, or of a virtio device those of the PCI device above.
-fn device_interrupts(root: &Path, interface: &str) -> Vec<u32> {
-    let device = root.join("sys/class/net").join(interface).join("device");
-    let entries = fs::read_dir(device.join("msi_irqs")).or_else(|_| fs::read_dir(device.join("../msi_irqs")));
-    let names = entries.into_iter().flatten().flatten().filter_map(|one| one.file_name().into_string().ok());
-    names.filter_map(|name| name.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -65,8 +57,10 @@ mod tests {
     #[test]
     fn interrupts_are_found_by_device_and_by_name() {
         let root = root();
-        let shown = |interface, is_here| -> Vec<(u32, String)> {
-            of(root.path(), "host", interface, is_here).into_iter().map(|one| (one.irq, one.cpus)).collect()
+        let sysfs = root.path().join("sys");
+        let shown = |interface, is_here: bool| -> Vec<(u32, String)> {
+            let sysfs = is_here.then_some(sysfs.as_path());
+            of(root.path(), sysfs, "host", interface).into_iter().map(|one| (one.irq, one.cpus)).collect()
         };
         assert_eq!(shown("eth0", true), [(38, "1".to_owned())]);
         assert_eq!(shown("eth0", false), [], "another namespace's eth0 is another interface");

@@ -122,27 +122,15 @@ impl Llstat {
 
     /// Which interrupts are the interface's, and which NAPI instances they belong to.
     fn find_interrupts(&mut self) {
-        let numbers = self.device_interrupts();
+        let numbers = self.folder("device").map(|device| interrupts::of_device(&device)).unwrap_or_default();
         let told: Vec<u32> = self.facts.napis.iter().filter_map(|napi| napi.irq).collect();
         let is_ours = |one: &InterruptCount| {
-            numbers.contains(&one.irq)
-                || told.contains(&one.irq)
-                || interrupts::is_named_after(&one.name, &self.facts.interface)
+            told.contains(&one.irq) || interrupts::is_of(one, &numbers, &self.facts.interface)
         };
         let mut ours = all_interrupts(&mut self.facts.missing);
         ours.retain(is_ours);
-        self.facts.roles = ours.iter().map(|one| (one.irq, interrupts::role(&one.name))).collect();
+        self.facts.roles = ours.iter().map(|one| (one.irq, interrupts::role(one, &ours))).collect();
         pair(&mut self.facts.napis, &ours);
-    }
-
-    /// The interrupts of the interface's device, by sysfs: its own, or of a virtio device those of the PCI device above.
-    fn device_interrupts(&self) -> Vec<u32> {
-        let Some(device) = self.folder("device") else { return vec![] };
-        let list = |folder: PathBuf| fs::read_dir(folder.join("msi_irqs")).ok();
-        let entries = list(device.clone()).or_else(|| list(device.join("..")));
-        let names =
-            entries.into_iter().flatten().flatten().filter_map(|one| one.file_name().into_string().ok());
-        names.filter_map(|name| name.parse().ok()).collect()
     }
 
     /// A folder of the interface in sysfs.
@@ -274,7 +262,7 @@ fn pair(napis: &mut [Napi], ours: &[InterruptCount]) {
     let told: Vec<u32> = napis.iter().filter_map(|napi| napi.irq).collect();
     let mut free: BTreeMap<(Option<u32>, u32), u32> = BTreeMap::new();
     for one in ours.iter().filter(|one| !told.contains(&one.irq)) {
-        if interrupts::role(&one.name) == InterruptRole::Receive {
+        if interrupts::role(one, ours) == InterruptRole::Receive {
             free.insert((interrupts::queue(&one.name), one.irq), one.irq);
         }
     }

@@ -140,15 +140,12 @@ fn placement(device: &Path, name: &str, all: &[InterruptCount]) -> Known {
     let node = folder("numa_node").map_or(Fact::Number(-1.0), |path| word(&path));
     let near = folder("local_cpulist").map(|path| words(&path)).filter(|fact| !fact.words().is_empty());
     let online = || words(Path::new("/sys/devices/system/cpu/online"));
-    let numbers: Vec<u32> = folder("msi_irqs")
-        .map(|path| numbered(&path, "").into_iter().map(|(irq, _)| irq).collect())
-        .unwrap_or_default();
-    let is_ours = |one: &&InterruptCount| {
-        let named = interrupts::is_named_after(&one.name, name);
-        (numbers.contains(&one.irq) || named)
-            && interrupts::role(&one.name) != record::llstat::InterruptRole::Other
-    };
-    let ours: Vec<&InterruptCount> = all.iter().filter(is_ours).collect();
+    let numbers = interrupts::of_device(device);
+    let ours: Vec<InterruptCount> =
+        all.iter().filter(|one| interrupts::is_of(one, &numbers, name)).cloned().collect();
+    let has_frames =
+        |one: &&InterruptCount| interrupts::role(one, &ours) != record::llstat::InterruptRole::Other;
+    let ours: Vec<&InterruptCount> = ours.iter().filter(has_frames).collect();
     let list = |irq: u32| words(Path::new(&format!("/proc/irq/{irq}/effective_affinity_list")));
     Known::from([
         ("numa_node".into(), node),
