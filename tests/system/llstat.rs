@@ -18,7 +18,8 @@ const PAIR: &str = "node a b\nlink a:llsa -- b:llsb\n\
 
 /// Counts everything that is compared. The last probe says that all others are in place.
 const SCRIPT: &str = r#"
-tracepoint:napi:napi_poll /str(args->dev_name) == "llsb"/ { @polls = count(); @polled = sum(args->work); }
+tracepoint:napi:napi_poll /str(args->dev_name) == "llsb"/ { @polls = count(); @polled = sum(args->work);
+  @full = sum(args->work == args->budget); @run = args->work == args->budget ? @run + 1 : 0; @longest = max(@run); }
 tracepoint:napi:napi_poll /str(args->dev_name) == "(no_device)"/ { @backlog = count(); @backlogged = sum(args->work); }
 tracepoint:net:netif_receive_skb /str(args->name) == "llsb"/ { @received = count(); }
 tracepoint:net:net_dev_xmit /str(args->name) == "llsb" && args->rc == 0/ { @sent = count(); }
@@ -169,13 +170,20 @@ fn polls_of_the_backlog_and_soft_interrupts_are_those_that_bpftrace_counts() {
 fn polls_of_an_interface_are_those_that_bpftrace_counts() {
     let _turn = alone();
     let Some(lab) = lab(PAIR, "llstat") else { return };
-    if !installed("ethtool") {
-        return skip("llstat of NAPI", "ethtool is not installed");
+    if !installed("ethtool") || !installed("python3") {
+        return skip("llstat of NAPI", "ethtool or python3 is not installed");
     }
     // Then a veth takes frames by NAPI of its own (veth_skb_is_eligible_for_gro).
     lab.must("a", "ethtool -K llsa tso off");
     lab.must("b", "ethtool -K llsb gro on");
-    let work = || drop(lab.must("a", "ping -q -f -c 10000 -w 50 10.0.0.2"));
+    lab.must("a", "ethtool -K llsa tx-udp-segmentation off");
+    // Datagrams of 128 segments, which the kernel cuts and hands over at once: two full polls each, on the sender's CPU.
+    let bursts = "import os,socket,time\nos.sched_setaffinity(0,{0})\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
+                  s.setsockopt(17,103,40)\nfor _ in range(50): s.sendto(b'x'*5120,('10.0.0.2',9)); time.sleep(0.001)";
+    let work = || {
+        lab.must("a", "ping -q -f -c 10000 -w 50 10.0.0.2");
+        lab.must("a", &format!("python3 -c \"{bursts}\""));
+    };
     let Some((report, truth)) = both(&lab, "llstat against bpftrace, NAPI", work) else { return };
     frames_are_the_counters(&report, "napi_poll");
     let napi = poller(&report, "napi");
@@ -187,8 +195,16 @@ fn polls_of_an_interface_are_those_that_bpftrace_counts() {
         ("polls", sum("polls"), truth["@polls"]),
         ("polled frames", sum("frames"), truth["@polled"]),
         ("received", number(&report["events"]["received"]), truth["@received"]),
+        ("full polls", sum("full"), truth["@full"]),
+        (
+            "full polls in a row",
+            number(&report["distributions"]["full_polls_in_a_row"]["max"]),
+            truth["@longest"],
+        ),
+        ("arrivals", number(&report["distributions"]["arrival_period_ns"]["count"]), truth["@received"]),
     ]);
     assert_eq!(why, None, "{report:#}");
+    assert!(truth["@longest"] >= 2, "{report:#}");
     assert!(sum("frames") >= 10_000 && napi["napi"].is_u64(), "{report:#}");
     assert_eq!(number(&report["distributions"]["poll_frames"]["count"]), sum("polls"));
 }

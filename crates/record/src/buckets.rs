@@ -73,6 +73,14 @@ impl Buckets {
         crate::delta::sum(self.counts.iter().copied())
     }
 
+    /// The part of the values that are in buckets between these two, which count as a whole; none when nothing was counted.
+    pub fn share_between(&self, low: u64, high: u64) -> Option<f64> {
+        let (low, high) = (index(low), index(high));
+        let within = self.counts.iter().take(high + 1).skip(low);
+        let all = self.count();
+        (all > 0).then(|| crate::delta::sum(within.copied()) as f64 / all as f64)
+    }
+
     fn mean(&self) -> f64 {
         if self.summed == 0 { 0.0 } else { self.sum as f64 / self.summed as f64 }
     }
@@ -135,6 +143,16 @@ mod tests {
         assert_eq!((index(128), range(index(128))), (128, (128, 129)));
         assert_eq!(index(u64::MAX), BUCKETS - 1);
         assert_eq!(Buckets::default().summary(), None);
+    }
+
+    #[test]
+    fn a_share_is_of_the_values_between_two() {
+        let mut counted = Buckets::default();
+        assert_eq!(counted.share_between(0, 5), None);
+        [3, 5, 100, 5000].into_iter().for_each(|value| counted.record(value));
+        let shares = [(0, 4), (0, 5), (6, 99), (100, u64::MAX), (9, 3)];
+        let shares = shares.map(|(low, high)| counted.share_between(low, high).unwrap());
+        assert_eq!(shares, [0.25, 0.5, 0.0, 0.5, 0.0]);
     }
 
     #[test]

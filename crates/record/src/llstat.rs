@@ -307,7 +307,8 @@ pub struct LlstatReport {
     /// What polled the frames.
     pub pollers: Vec<LlstatPoller>,
     /// Distributions by name: `interrupt_period_ns`, `interrupt_handler_ns`, `interrupt_to_poll_ns`, `interrupt_frames`,
-    /// `poll_frames`, `poll_ns`, `completion_buffers`, `transmit_ns`, `receive_bytes`, `transmit_bytes`.
+    /// `poll_frames`, `poll_ns`, `full_polls_in_a_row`, `completion_buffers`, `transmit_ns`, `arrival_period_ns`, `receive_bytes`,
+    /// `transmit_bytes`.
     pub distributions: BTreeMap<String, Distribution>,
     /// Why a distribution is not there.
     pub absent: BTreeMap<String, String>,

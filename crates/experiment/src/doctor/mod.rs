@@ -1,7 +1,8 @@
 //! Facts of a host or of nodes over a window, for `pathlab doctor` and `pathlab facts`.
 //!
 //! **What.** [`take`] reads all facts, waits for the window while cards' interrupts and polls are timed, reads again, and puts both together. How
-//! long a card waited from interrupt to poll is what a ring has to hold.
+//! long a card waited from interrupt to poll is what a ring has to hold; as many full polls in a row as empty it say that it was full; and
+//! times between arrivals tell whether they are those of the frames or of the card's moderation.
 //!
 //! **Price.** Two readings, and in the window the programs of `pathlab llstat` for each card, at most [`MOST_CARDS`], and a thousand samples of each
 //! CPU. Nothing is changed.
@@ -14,9 +15,10 @@ use linux::observe::llstat::Llstat;
 use linux::sys::{clock, process};
 use load::conversation::facts::Host;
 use load::conversation::observation::Nodes;
+use record::buckets::Buckets;
 use record::facts::{Fact, Facts, Known};
-use record::llstat::Reading;
-use record::{Problem, Result};
+use record::llstat::{LlstatReport, Reading};
+use record::{Distribution, Problem, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -24,8 +26,13 @@ use std::time::{Duration, Instant};
 const MOST_CARDS: usize = 4;
 /// How often interrupts of the user are looked for.
 const TURN: Duration = Duration::from_millis(20);
-/// The distribution of `pathlab llstat` that is a stall.
+/// Distributions of `pathlab llstat`: a stall, full polls, frames of polls, and times between arrivals.
 const STALL: &str = "interrupt_to_poll_ns";
+const FULL: &str = "full_polls_in_a_row";
+const POLLS: &str = "poll_frames";
+const ARRIVALS: &str = "arrival_period_ns";
+/// Frames that came nearer to each other than this came at once; in nanoseconds.
+const AT_ONCE_NS: u64 = 999;
 
 /// Facts are watched for half of a test, but neither shorter nor longer than this, in milliseconds.
 const WINDOW_MS: (u64, u64) = (100, 2_000);
@@ -82,14 +89,15 @@ pub fn take(wish: &FactWish, mut progress: impl FnMut(Duration)) -> Result<Facts
     wait(wish.window, &mut timed, &mut progress)?;
     let functions = functions.stop();
     // The programs are read before the second reading makes frames of its own.
-    let stalls: Vec<_> = timed.into_iter().map(stall).collect();
+    let timed: Vec<_> = timed.into_iter().map(Timed::end).collect();
     let mut facts = sources.window(before, sources.read()?);
     let begun = clock::thread_cpu_ns();
     facts.host.extend(functions.known());
     facts.cost_cpu_ns += clock::thread_cpu_ns() - begun;
-    for (node, interface, known) in stalls {
-        if let Some(own) = facts.nodes.get_mut(&node).and_then(|node| node.interfaces.get_mut(&interface)) {
-            own.extend(known);
+    for one in timed {
+        let node = facts.nodes.get_mut(&one.node);
+        if let Some(own) = node.and_then(|node| node.interfaces.get_mut(&one.interface)) {
+            own.extend(one.known(own));
         }
     }
     Ok(facts)
@@ -128,23 +136,108 @@ fn wait(window: Duration, timed: &mut [Timed], progress: &mut dyn FnMut(Duration
     Ok(())
 }
 
-/// How long the card waited from interrupt to poll.
-fn stall(mut timed: Timed) -> (String, String, Known) {
-    let last = timed.llstat.read().ok().flatten();
-    let report = timed.first.zip(last).map(|(first, last)| {
-        study::llstat::report(&timed.llstat.facts, &first, &last, first.at_ns, "duration")
-    });
-    let times = report.as_ref().and_then(|report| report.distributions.get(STALL));
-    let why = || {
-        let absent = report.as_ref().and_then(|report| report.absent.get(STALL));
-        let no_programs = timed.llstat.facts.no_programs.as_ref();
-        let why = no_programs.or(absent).cloned();
-        Fact::unknown(why.unwrap_or_else(|| "no interrupt with a poll came in the window".into()))
-    };
-    let us = |ns: Option<u64>| ns.map_or_else(why, |ns| Fact::Number(ns as f64 / 1000.0));
-    let known = Known::from([
-        ("stall.p99_us".into(), us(times.map(|times| times.p99))),
-        ("stall.most_us".into(), us(times.map(|times| times.max))),
-    ]);
-    (timed.node, timed.interface, known)
+/// What was seen of a card in the window.
+struct Seen {
+    node: String,
+    interface: String,
+    report: Option<LlstatReport>,
+    /// Times between arrivals.
+    arrivals: Option<Buckets>,
+    /// Why no program counted.
+    no_programs: Option<String>,
+}
+
+impl Timed {
+    fn end(mut self) -> Seen {
+        let last = self.llstat.read().ok().flatten();
+        let facts = &self.llstat.facts;
+        let both = self.first.as_ref().zip(last.as_ref());
+        let report =
+            both.map(|(first, last)| study::llstat::report(facts, first, last, first.at_ns, "duration"));
+        let of = |reading: &Reading| reading.polls.as_ref()?.buckets.get(ARRIVALS).cloned();
+        let arrivals = both.and_then(|(first, last)| of(last)?.since(&of(first)?));
+        let no_programs = facts.no_programs.clone();
+        Seen { node: self.node, interface: self.interface, report, arrivals, no_programs }
+    }
+}
+
+impl Seen {
+    fn distribution(&self, name: &str) -> Option<&Distribution> {
+        self.report.as_ref()?.distributions.get(name)
+    }
+
+    /// Why something was not seen.
+    fn unseen(&self, name: &str, otherwise: &str) -> Fact {
+        let absent = self.report.as_ref().and_then(|report| report.absent.get(name));
+        let why = self.no_programs.as_ref().or(absent);
+        Fact::unknown(why.map_or(otherwise, String::as_str))
+    }
+
+    /// As facts of the interface, of which others are known.
+    fn known(&self, own: &Known) -> Known {
+        let stall = |ns: fn(&Distribution) -> u64| match self.distribution(STALL) {
+            Some(times) => Fact::Number(ns(times) as f64 / 1000.0),
+            None => self.unseen(STALL, "no interrupt with a poll came in the window"),
+        };
+        Known::from([
+            ("stall.p99_us".into(), stall(|times| times.p99)),
+            ("stall.most_us".into(), stall(|times| times.max)),
+            ("polls.full_run".into(), self.full_run()),
+            ("arrivals.at_period_share".into(), self.at_period_share(own)),
+        ])
+    }
+
+    /// How many polls in a row took as many frames as they may.
+    fn full_run(&self) -> Fact {
+        match (self.distribution(FULL), self.distribution(POLLS)) {
+            (Some(runs), _) => Fact::Number(runs.max as f64),
+            // There were polls, and none was full.
+            (None, Some(_)) => Fact::Number(0.0),
+            (None, None) => self.unseen(POLLS, "no poll came in the window"),
+        }
+    }
+
+    /// The part of the times between arrivals that are none, or the time for which the card holds interrupts back (a tenth more or less).
+    fn at_period_share(&self, own: &Known) -> Fact {
+        let period_ns = match own.get("coalesce.rx-usecs") {
+            Some(Fact::Number(usecs)) => (usecs * 1000.0) as u64,
+            _ => 0,
+        };
+        let arrivals = self.arrivals.as_ref();
+        let at_once = arrivals.and_then(|times| times.share_between(0, AT_ONCE_NS));
+        let (low, high) = ((period_ns - period_ns / 10).max(AT_ONCE_NS + 1), period_ns + period_ns / 10);
+        let at_period = arrivals.and_then(|times| times.share_between(low, high));
+        match at_once.zip(at_period) {
+            Some((at_once, at_period)) => Fact::Number(at_once + at_period),
+            None => self.unseen(ARRIVALS, "no two frames came in the window"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_between_arrivals_that_are_the_cards_own_are_a_share_of_all() {
+        let mut times = Buckets::default();
+        [500, 600, 9_500, 10_400, 50_000].into_iter().for_each(|ns| times.record(ns));
+        let seen = |arrivals| Seen {
+            node: "a".into(),
+            interface: "eth0".into(),
+            report: None,
+            arrivals,
+            no_programs: Some("no permission".into()),
+        };
+        let share = |usecs: &[f64]| {
+            let own = usecs.iter().map(|&usecs| ("coalesce.rx-usecs".into(), Fact::Number(usecs)));
+            seen(Some(times.clone())).at_period_share(&own.collect())
+        };
+        assert_eq!(share(&[10.0]), Fact::Number(0.8));
+        assert_eq!(share(&[50.0]), Fact::Number(0.4 + 0.2));
+        assert_eq!([share(&[]), share(&[0.0])], [Fact::Number(0.4), Fact::Number(0.4)]);
+        let known = seen(None).known(&Known::new());
+        assert!(known.values().all(|fact| *fact == Fact::unknown("no permission")), "{known:?}");
+        assert_eq!(known.len(), 4);
+    }
 }

@@ -197,6 +197,11 @@ fn distributions(
     (found, absent)
 }
 
+/// Whether polls and interrupts cannot be brought together, because of no instance the interrupt is known.
+fn is_unpaired(napis: &[Napi]) -> bool {
+    !napis.is_empty() && napis.iter().all(|napi| napi.irq.is_none())
+}
+
 /// Why nothing was counted of that name.
 fn why_not(
     name: &str,
@@ -217,13 +222,18 @@ fn why_not(
         "interrupt_to_poll_ns" | "poll_ns" if untimed => {
             "its polls are made by a thread or a busy-polling socket, whose begin no event tells".into()
         }
+        "interrupt_to_poll_ns" if !no_polls && is_unpaired(&facts.napis) => {
+            "neither the kernel nor the names of its interrupts tell which NAPI instance answers them".into()
+        }
         "completion_buffers" if facts.kind == "veth" => {
             "a veth hands its buffers to its peer and frees none".into()
         }
         "completion_buffers" => "no poll freed a buffer that was sent".into(),
         "poll_frames" | "poll_ns" if no_polls => "no poll brought a frame of it".into(),
+        "full_polls_in_a_row" => "no poll was full".into(),
         "transmit_ns" | "transmit_bytes" => "nothing was sent".into(),
         "receive_bytes" => "nothing was received".into(),
+        "arrival_period_ns" => "no two buffers came on one CPU".into(),
         _ => "it did not happen".into(),
     }
 }

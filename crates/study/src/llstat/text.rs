@@ -15,15 +15,17 @@ fn table(words: usize, headers: &[&str], rows: Vec<Vec<String>>) -> Table {
 const NONE: &str = "–";
 
 /// Distributions in their order: name in the record, name for people, whether they are times.
-const DISTRIBUTIONS: [(&str, &str, bool); 10] = [
+const DISTRIBUTIONS: [(&str, &str, bool); 12] = [
     ("interrupt_period_ns", "interrupt period", true),
     ("interrupt_handler_ns", "interrupt handler", true),
     ("interrupt_to_poll_ns", "interrupt to poll", true),
     ("interrupt_frames", "frames/interrupt", false),
     ("poll_frames", "frames/poll", false),
     ("poll_ns", "poll", true),
+    ("full_polls_in_a_row", "full polls in a row", false),
     ("completion_buffers", "buffers/completion", false),
     ("transmit_ns", "driver's transmit", true),
+    ("arrival_period_ns", "arrival to arrival", true),
     ("receive_bytes", "bytes received", false),
     ("transmit_bytes", "bytes sent", false),
 ];

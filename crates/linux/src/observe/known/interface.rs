@@ -59,10 +59,10 @@ const FEATURES: [&str; 10] = [
 ];
 /// What nothing here measures, and why.
 const UNMEASURED: [(&str, &str); 7] = [
-    ("polls.full_run", "no program counts full polls in a row"),
+    ("polls.full_run", "interrupts and polls were not timed"),
     ("stall.p99_us", "interrupts and polls were not timed"),
     ("stall.most_us", "interrupts and polls were not timed"),
-    ("arrivals.at_period_share", "times between arrivals were not taken"),
+    ("arrivals.at_period_share", "interrupts and polls were not timed"),
     ("mtu.other", "the other end of the link is not among the nodes"),
     ("page_pool.slow", "pools of pages are not read"),
     ("page_pool.fast", "pools of pages are not read"),

@@ -147,6 +147,10 @@ pub enum Measure {
     Freed,
     /// Duration of the driver's transmit function.
     XmitNs,
+    /// At a full poll: how many in a row were full with it.
+    FullInARow,
+    /// Time from one buffer that came to the next, on one CPU.
+    ArrivalNs,
     /// Bytes of buffers that came.
     ReceiveBytes,
     /// Bytes of buffers that were sent.
@@ -155,7 +159,7 @@ pub enum Measure {
 
 impl Measure {
     /// All.
-    pub const ALL: [Measure; 10] = [
+    pub const ALL: [Measure; 12] = [
         Measure::PollFrames,
         Measure::PollNs,
         Measure::InterruptFrames,
@@ -164,6 +168,8 @@ impl Measure {
         Measure::HandlerNs,
         Measure::Freed,
         Measure::XmitNs,
+        Measure::FullInARow,
+        Measure::ArrivalNs,
         Measure::ReceiveBytes,
         Measure::TransmitBytes,
     ];
@@ -179,6 +185,8 @@ impl Measure {
             Measure::HandlerNs => "interrupt_handler_ns",
             Measure::Freed => "completion_buffers",
             Measure::XmitNs => "transmit_ns",
+            Measure::FullInARow => "full_polls_in_a_row",
+            Measure::ArrivalNs => "arrival_period_ns",
             Measure::ReceiveBytes => "receive_bytes",
             Measure::TransmitBytes => "transmit_bytes",
         }
@@ -205,6 +213,8 @@ words! {
         Frames,
         /// Polls that took as many as they may.
         Full,
+        /// Those since the last one that was not full.
+        FullInARow,
         /// Polls that took none.
         Empty,
         /// Time of the timed polls.
@@ -249,6 +259,8 @@ words! {
         Received,
         /// The same when the poll that runs now began.
         ReceivedAtMark,
+        /// When the last one was given to them; 0: none was.
+        ReceivedAt,
         /// Their bytes.
         ReceivedBytes,
         /// Buffers that the driver took.
@@ -268,8 +280,8 @@ words! {
         /// Buffers freed in polls of the interface.
         FreedInPolls,
         /// Sum of the first distribution; the others' follow, in the order of [`Measure::ALL`].
-        Sum0, Sum1, Sum2, Sum3, Sum4, Sum5, Sum6, Sum7, Sum8, Sum9,
+        Sum0, Sum1, Sum2, Sum3, Sum4, Sum5, Sum6, Sum7, Sum8, Sum9, Sum10, Sum11,
         /// How many values the first distribution has; the others' follow.
-        Count0, Count1, Count2, Count3, Count4, Count5, Count6, Count7, Count8, Count9,
+        Count0, Count1, Count2, Count3, Count4, Count5, Count6, Count7, Count8, Count9, Count10, Count11,
     }
 }

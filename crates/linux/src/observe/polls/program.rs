@@ -221,15 +221,11 @@ impl Builder<'_> {
 
     /// Counts a poll of the slot that took as many frames of the interface as the stack has at `frames`.
     fn count_poll(&mut self, frames: i16) {
-        let (not_full, not_empty, untimed) = (self.a.label(), self.a.label(), self.a.label());
+        let (not_empty, untimed) = (self.a.label(), self.a.label());
         self.bump(R8, Slot::Polls.offset(), 1);
+        self.count_full();
         self.a.load(B8, R2, R10, frames);
         self.add(R8, Slot::Frames.offset(), R2);
-        self.a.load(B8, R1, R6, 8);
-        self.a.load(B8, R3, R6, 16);
-        self.a.jump_if_reg(R1, When::Below, R3, not_full);
-        self.bump(R8, Slot::Full.offset(), 1);
-        self.a.place(not_full);
         self.a.jump_if(R2, When::NotEqual, 0, not_empty);
         self.bump(R8, Slot::Empty.offset(), 1);
         self.a.place(not_empty);
@@ -247,6 +243,24 @@ impl Builder<'_> {
         self.add(R8, Slot::TimedFrames.offset(), R3);
         self.unless_transmit(|b| b.record(Measure::PollNs));
         self.a.place(untimed);
+    }
+
+    /// Counts a poll that took as many as it may, and how many in a row did.
+    fn count_full(&mut self) {
+        let (not_full, counted) = (self.a.label(), self.a.label());
+        self.a.load(B8, R1, R6, 8);
+        self.a.load(B8, R3, R6, 16);
+        self.a.jump_if_reg(R1, When::Below, R3, not_full);
+        self.bump(R8, Slot::Full.offset(), 1);
+        self.bump(R8, Slot::FullInARow.offset(), 1);
+        self.unless_transmit(|b| {
+            b.a.load(B8, R2, R8, Slot::FullInARow.offset());
+            b.record(Measure::FullInARow);
+        });
+        self.a.jump(counted);
+        self.a.place(not_full);
+        self.a.store_imm(B8, R8, Slot::FullInARow.offset(), 0);
+        self.a.place(counted);
     }
 
     /// What is said of receiving only.
@@ -418,9 +432,17 @@ impl Builder<'_> {
 
     /// The protocols get a buffer from behind the header of its link, so that header's bytes are added.
     fn receive(&mut self) {
-        let plain = self.a.label();
+        let (plain, first) = (self.a.label(), self.a.label());
         self.only_our_buffer();
         self.bump(R7, Cell::Received.offset(), 1);
+        self.now();
+        self.a.load(B8, R8, R7, Cell::ReceivedAt.offset());
+        self.a.store(B8, R7, Cell::ReceivedAt.offset(), R9);
+        self.a.jump_if(R8, When::Equal, 0, first);
+        self.a.op_reg(Op::Move, R2, R9);
+        self.a.op_reg(Op::Subtract, R2, R8);
+        self.record(Measure::ArrivalNs);
+        self.a.place(first);
         self.a.load(B4, R2, R10, self.field(self.layout.len));
         self.a.load(B2, R3, R10, self.field(self.layout.mac_header));
         self.a.jump_if(R3, When::Equal, UNSET, plain);

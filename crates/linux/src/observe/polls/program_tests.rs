@@ -229,6 +229,9 @@ struct Plain {
     work: u64,
     budget_ends: u64,
     received: Vec<u64>,
+    received_at: Option<u64>,
+    /// By slot: full polls since the last one that was not.
+    full: std::collections::BTreeMap<u32, u64>,
     freed: u64,
     since_mark: (u64, u64),
     sent: Vec<u64>,
@@ -263,6 +266,9 @@ impl Plain {
                 let bytes = u64::from(bytes) + if mac { 14 } else { 0 };
                 self.received.push(bytes);
                 self.values.push((Measure::ReceiveBytes, bytes));
+                if let Some(at) = self.received_at.replace(now) {
+                    self.values.push((Measure::ArrivalNs, now - at));
+                }
                 self.since_mark.0 += 1;
             }
             Happens::StartXmit { ours: true } => self.xmit_at = Some(now),
@@ -319,6 +325,11 @@ impl Plain {
             let frames = if who == Who::Backlog { self.since_mark.0 } else { work };
             self.polls.push((slot, frames, work));
             let receives = slot != SLOT_TRANSMIT;
+            let full = self.full.entry(slot).or_default();
+            *full = if work >= 64 { *full + 1 } else { 0 };
+            if receives && *full > 0 {
+                self.values.push((Measure::FullInARow, *full));
+            }
             if receives {
                 self.values.push((Measure::PollFrames, frames));
             }
