@@ -6,13 +6,13 @@
 //! **Why.** Checksums, super-frames, repairs and the switch all need the same numbers, of frames that may be cut,
 //! fragmented or nonsense.
 //!
-//! **Price.** Tunnels are not entered, except by who knows the offset; MPLS and PPPoE are not known. IPv6 extension
+//! **Price.** Tunnels are not entered, except by who knows the offset; [`Layers::inside`] alone knows MPLS and PBB, PPPoE is not known. IPv6 extension
 //! headers are those of RFC 8200 and the authentication header, as in the kernel (`ipv6_ext_hdr`): mobility, HIP and
 //! shim6 headers are protocols of their own.
 
 use crate::be16;
 use crate::checksum::Sum;
-use crate::frame::{IPV4, IPV6};
+use crate::frame::{IPV4, IPV6, MPLS, MPLS_MULTICAST, PBB};
 
 pub mod extension;
 
@@ -79,6 +79,34 @@ impl Layers {
             ethertype = word(frame, at)?;
         }
         Self::of_ip(frame, at + 2, ethertype).filter(|layers| layers.is_complete)
+    }
+
+    /// The same, and looks behind MPLS labels and into the frame that PBB carries: for who was told that a packet is there, because what
+    /// follows the last label is not written in it.
+    pub fn inside(frame: &[u8]) -> Option<Layers> {
+        let (mut at, mut ethertype) = (14, word(frame, 12)?);
+        loop {
+            (at, ethertype) = match ethertype {
+                MPLS | MPLS_MULTICAST => {
+                    let is_last = |entry: &[u8]| entry[2] & 1 == 1;
+                    let behind = at + 4 * (frame.get(at..)?.chunks_exact(4).position(is_last)? + 1);
+                    (behind, if frame.get(behind)? >> 4 == 4 { IPV4 } else { IPV6 })
+                }
+                // The tag has four bytes, then come the addresses of the frame inside.
+                PBB => (at + 18, word(frame, at + 16)?),
+                tag if VLAN_TAGS.contains(&tag) => (at + 4, word(frame, at + 2)?),
+                _ => return Self::of_ip(frame, at, ethertype).filter(|layers| layers.is_complete),
+            };
+        }
+    }
+
+    /// Whether IP follows the Ethernet header or its VLAN tags by its ethertype.
+    pub fn begin_with_ip(frame: &[u8]) -> bool {
+        let mut at = 12;
+        while word(frame, at).is_some_and(|ethertype| VLAN_TAGS.contains(&ethertype)) {
+            at += 4;
+        }
+        word(frame, at).is_some_and(|ethertype| matches!(ethertype, IPV4 | IPV6))
     }
 
     /// Walks the IP packet that begins there; none when it is not IP or its fixed header (with the options of IPv4) is

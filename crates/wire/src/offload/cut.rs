@@ -7,7 +7,7 @@
 //! `__udp_gso_segment`, `inet_gso_segment` of Linux), or the far end sees a damaged stream. The conformance test sends
 //! the same super-frames through the kernel and compares.
 //!
-//! **Price.** Each payload byte is copied once and summed once. Super-frames inside tunnels and jumbograms with an
+//! **Price.** Each payload byte is copied once and summed once. Super-frames inside tunnels of IP and jumbograms with an
 //! option for their length are refused.
 
 use super::{Offload, SegmentKind, Segments};
@@ -46,7 +46,7 @@ impl<'a> Cut<'a> {
     pub fn new(frame: &'a [u8], offload: &Offload) -> Result<Self, Malformed> {
         let field = |field, value| Malformed::Field { header: "super-frame", field, value };
         let segments = offload.segments.ok_or(field("no segment size", 0))?;
-        let layers = Layers::of(frame).ok_or(field("no IP header", 0))?;
+        let layers = Layers::inside(frame).ok_or(field("no IP header", 0))?;
         let (protocol, v6) = match segments.kind {
             SegmentKind::Tcp4 => (TCP, Some(false)),
             SegmentKind::Tcp6 => (TCP, Some(true)),

@@ -115,6 +115,26 @@ fn what_is_no_super_frame_is_refused() {
 }
 
 #[test]
+fn super_frames_behind_labels_and_in_pbb_are_cut_like_those_without() {
+    for v6 in [false, true] {
+        let mut plain = build(0, v6, 0, 6, &tcp(7, 0x18, 3, &[5; 300]));
+        let partial = unfinished(&mut plain);
+        let kind = if v6 { SegmentKind::Tcp6 } else { SegmentKind::Tcp4 };
+        let expected = pieces(&plain, &describe(kind, 100, Some(partial)));
+        assert_eq!(expected.len(), 3);
+        let labels = [&[0x88, 0x47, 0, 1, 0, 9, 0, 1, 0x11, 8][..], &[0x81, 0, 0, 5, 0x88, 0x48, 0, 1, 1, 7]];
+        let pbb = [&[0x88, 0xe7, 0, 0, 0, 9][..], &plain[..12], &plain[12..14]].concat();
+        for outside in [labels[0], labels[1], &pbb] {
+            let wrapped = |frame: &[u8]| [&frame[..12], outside, &frame[14..]].concat();
+            let moved = Partial { start: partial.start + outside.len() as u16 - 2, ..partial };
+            let cut = pieces(&wrapped(&plain), &describe(kind, 100, Some(moved)));
+            assert_eq!(cut, expected.iter().map(|piece| wrapped(piece)).collect::<Vec<_>>(), "{outside:x?}");
+            assert!(Layers::begin_with_ip(&plain) && !Layers::begin_with_ip(&wrapped(&plain)));
+        }
+    }
+}
+
+#[test]
 fn sctp_gets_its_crc_and_udp_never_a_zero() {
     let mut packet = vec![0x13, 0x88, 0x13, 0x89, 0, 0, 0, 1, 0xee, 0xee, 0xee, 0xee];
     packet.extend(b"an SCTP chunk");

@@ -27,6 +27,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
+use wire::layers::Layers;
 use wire::offload::{Cut, HEADER as VNET_HEADER, Partial, Segments};
 
 /// Why frames are refused before the kernel sees them. [`drop::OFFLOAD`]: its sender left work to the hardware, which this
@@ -96,7 +97,9 @@ impl SendTarget {
         }
         let offload = &slot.meta.offload;
         if !offload.is_complete() {
-            if !self.vnet {
+            // The kernel cuts by the ethertype: of a super-frame behind MPLS or PBB, which nobody told it where IP begins,
+            // `validate_xmit_skb` makes nothing, and the call says ENOMEM.
+            if !self.vnet || (offload.segments.is_some() && !Layers::begin_with_ip(slot.bytes())) {
                 return Some(drop::OFFLOAD);
             }
             let inside =
@@ -235,7 +238,7 @@ impl PacketTransmitter {
             vnet: vec![[0; VNET_HEADER]; CALL],
             joiner: (join > 1).then(|| Joiner::new(join)),
             weights: vec![],
-            cut: Frames::new(if vnet { 0 } else { CALL }, way_longest + 8),
+            cut: if vnet { Frames::new(0, 0) } else { Frames::new(CALL, way_longest + 8) },
             stamps: None,
             counters,
         };
@@ -334,6 +337,10 @@ impl PacketTransmitter {
             }
             Finished::Pieces(cut) => {
                 let mut pieces = std::mem::replace(&mut self.cut, Frames::new(0, 0));
+                // Where the kernel cuts most super-frames, and where an MTU grew.
+                if pieces.capacity() < cut.longest() {
+                    pieces = Frames::new(CALL, cut.longest().max(self.way.longest() + 8));
+                }
                 let all = self.send_pieces(&cut, &mut pieces);
                 self.cut = pieces;
                 if all {
