@@ -517,6 +517,19 @@ fn a_port_that_takes_one_stream_leaves_the_host_its_own() {
 }
 
 #[test]
+fn the_program_that_opens_a_veth_gives_way_to_a_port_of_its_process() {
+    if !may_run("both ends of a veth") {
+        return;
+    }
+    let lab = pair("ends");
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    let (passing, note) = a.within(|| xdp::takes_redirected("eth0", "xdp:eth0")).unwrap().unwrap();
+    assert!(passing.is_some(), "{note}");
+    // Two switches of one process may have a cable between them.
+    open_in(b, "xdp:eth0", &PortOptions::default()).unwrap();
+}
+
+#[test]
 fn a_port_can_be_opened_again_at_once() {
     if !may_run("open again") {
         return;

@@ -23,8 +23,9 @@ use flow::pipeline::Pipeline;
 use flow::port::PortNo;
 pub use jit::kernel::Hook;
 use jit::kernel::{KernelPort, Surroundings};
+use linux::port::live::PassingProgram;
 use linux::port::{Direction, PortOptions, ProgramSlot, Receiver, Transmitter, open, tcx, xdp};
-use linux::sys::bpf::{self, Attachment, Map};
+use linux::sys::bpf::{self, Map};
 use record::{PortSetting, Problem, Result};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -64,7 +65,7 @@ struct ServedPort {
     number: PortNo,
     interface: u32,
     /// Holds a program at the other end of a veth, which redirected frames need.
-    peer: Option<Attachment>,
+    peer: Option<PassingProgram>,
 }
 
 /// What stands before the ports of a switch.

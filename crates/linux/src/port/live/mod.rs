@@ -19,9 +19,11 @@ mod program;
 use super::interface::{Health, Interface, Probe};
 use super::{PortError, PortResult, Uri};
 use crate::port::told::setting;
-use crate::sys::bpf::Attachment;
 use crate::sys::clock;
 use record::{PortSetting, Problem, Result, unit};
+
+pub use peer::PassingProgram;
+pub(in crate::port) use peer::give_way;
 
 /// Makes sure that redirected frames can leave through an interface.
 pub(in crate::port) fn open_peer(interface: &Interface, place: &str) -> Result<peer::Peer> {
@@ -102,7 +104,7 @@ pub struct Live {
     batch: u32,
     settings: Vec<PortSetting>,
     /// Holds the program at the other end.
-    _peer: Option<Attachment>,
+    _peer: Option<PassingProgram>,
 }
 
 impl Live {

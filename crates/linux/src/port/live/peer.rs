@@ -13,14 +13,42 @@ use record::{Problem, Result};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// `XDP_PASS` of linux/bpf.h.
 const XDP_PASS: i32 = 2;
 
+/// Our program at the other end of a veth, until this goes, or until a port of this process opens that end for itself: what it attaches
+/// there opens the veth as well.
+#[derive(Debug)]
+pub struct PassingProgram(#[expect(dead_code, reason = "it is held")] Arc<Mutex<Option<Attachment>>>);
+
+/// Namespace and index of an interface, and our program there.
+type Passing = ((u64, u32), Weak<Mutex<Option<Attachment>>>);
+static PASSING: Mutex<Vec<Passing>> = Mutex::new(vec![]);
+
+impl PassingProgram {
+    fn new(key: (u64, u32), program: Attachment) -> PassingProgram {
+        let program = Arc::new(Mutex::new(Some(program)));
+        let mut passing = PASSING.lock().unwrap_or_else(PoisonError::into_inner);
+        passing.retain(|(_, program)| program.strong_count() > 0);
+        passing.push((key, Arc::downgrade(&program)));
+        PassingProgram(program)
+    }
+}
+
+/// Takes the programs of this process that pass everything off an interface.
+pub(in crate::port) fn give_way(key: (u64, u32)) {
+    let passing = PASSING.lock().unwrap_or_else(PoisonError::into_inner);
+    let there =
+        passing.iter().filter(|(other, _)| *other == key).filter_map(|(_, program)| program.upgrade());
+    there.for_each(|program| *program.lock().unwrap_or_else(PoisonError::into_inner) = None);
+}
+
 /// What was found, and done.
 pub(in crate::port) struct Peer {
     /// Holds our program at the other end, if there is one.
-    pub program: Option<Attachment>,
+    pub program: Option<PassingProgram>,
     /// In words.
     pub note: String,
 }
@@ -57,6 +85,8 @@ pub(super) fn open(interface: &Interface, wanted: bool, place: &str) -> Result<P
         netns::within(namespace.as_fd(), || sink::answer(interface.link.peer, XDP_PASS, "pathlab_pass"))
             .and_then(|done| done);
     let program = attached.map_err(|e| refused(format!("takes no program: {e}")))?;
+    let key = (netns::inode(namespace.as_fd()).unwrap_or(0), interface.link.peer);
+    let program = PassingProgram::new(key, program);
     Ok(Peer { program: Some(program), note: "our program passes everything on, as long as this runs".into() })
 }
 

@@ -34,11 +34,11 @@ use super::interface::{Interface, Probe};
 use super::{Area, MAX_BATCH, Port, PortOptions, Receiver, StampSource, Transmitter, Uri};
 use crate::port::area::{Sharing, SharingClass};
 use crate::port::batch_builder::BatchBuilder;
+use crate::port::live::PassingProgram;
 use crate::port::packet::shared::switch;
 use crate::port::sending::refusing;
 use crate::port::told::{setting, text};
 use crate::port::uri::word;
-use crate::sys::bpf::Attachment;
 use crate::sys::packet;
 use only::Only;
 use receive::{Checksums, XdpReceiver};
@@ -78,12 +78,12 @@ pub(in crate::port) fn sharing(uri: &mut Uri) -> Result<Sharing> {
 }
 
 /// Makes sure that frames which a program redirects to an interface of the calling thread's namespace can leave there: a veth takes them
-/// only while its other end has an XDP program (or GRO), so one that passes everything is attached there as long as what is returned lives; with
-/// what was found, in words.
+/// only while its other end has an XDP program (or GRO), so one that passes everything is attached there as long as what is returned lives, or
+/// until a port of this process opens that end; with what was found, in words.
 ///
 /// # Errors
 /// Input: no such interface. Host: the driver takes none, the other end cannot be reached or has another program.
-pub fn takes_redirected(name: &str, place: &str) -> Result<(Option<Attachment>, String)> {
+pub fn takes_redirected(name: &str, place: &str) -> Result<(Option<PassingProgram>, String)> {
     let peer = super::live::open_peer(&Interface::find(name, place)?, place)?;
     Ok((peer.program, peer.note))
 }

@@ -8,6 +8,7 @@
 //! until it executes its program. So "another program is attached" is believed only after [`PATIENCE`].
 
 use super::{only::Only, unfinished};
+use crate::port::live::give_way;
 use crate::port::slot::ProgramSlot;
 use crate::port::uri::word;
 use crate::sys::bpf::{self, Attachment, Map};
@@ -109,6 +110,8 @@ impl Redirect {
                 ))),
             };
         }
+        // What this process put there for the other end of a veth is not in its own way.
+        give_way(key);
         let redirect = Arc::new(new(interface, name, wanted, only, first)?);
         attached.push((key, Arc::downgrade(&redirect)));
         Ok(redirect)
