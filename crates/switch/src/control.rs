@@ -444,7 +444,6 @@ impl Switch {
             return self.end(id, fault.to_string());
         }
         if let Some(caller) = caller {
-            self.callers[caller].back_off.reset();
             self.callers[caller].was_said = false;
             self.call_auxiliary(caller);
         }
@@ -522,6 +521,9 @@ impl Switch {
                     self.carry_out(effects);
                     if let Some(connection) = self.connections.get_mut(&id) {
                         connection.answered();
+                        // One that goes away after its hello every time is called less and less often.
+                        let caller = connection.caller.map(|caller| &mut self.callers[caller]);
+                        caller.into_iter().for_each(|caller| caller.back_off.reset());
                     }
                 }
                 Event::Refused { .. } => {}

@@ -19,7 +19,7 @@ use super::fault::Fault;
 use super::message::{Body, Header, Message, TooLong, refusal};
 use super::misc::{Echo, ErrorMessage, Hello};
 use super::multipart::{self, MultipartAssembler, Reply, Request};
-use crate::error::{BadRequest, HelloFailed};
+use crate::error::{BadRequest, Error, HelloFailed};
 use std::collections::VecDeque;
 
 /// Which end this is.
@@ -326,16 +326,7 @@ impl Channel {
     fn greeting(&mut self, header: Header, bytes: &[u8]) {
         match header.kind {
             0 => self.negotiate(header, &bytes[HEADER..]),
-            1 => {
-                let why = match Message::decode(bytes).map(|message| message.body) {
-                    Ok(Body::Error(error)) => {
-                        Message { version: Version::V13, xid: header.xid, body: Body::Error(error) }
-                            .to_string()
-                    }
-                    _ => "an error that cannot be read".to_owned(),
-                };
-                self.down(format!("the peer refused the hello: {why}"));
-            }
+            1 => self.down(refused(bytes)),
             kind => {
                 let why = format!("the first message has to be a hello; this one is of type {kind}");
                 self.fail_hello(header, &why);
@@ -392,6 +383,10 @@ impl Channel {
 
     /// A message after the hello.
     fn business(&mut self, now: u64, version: Version, header: Header, bytes: &[u8]) {
+        if is_refused_hello(header, bytes) {
+            // Section 6.3.1: without a bitmap the peer may not speak the smaller number after all. It says so, and ends the connection.
+            return self.down(refused(bytes));
+        }
         if header.version != version.number() {
             // A second hello or an error of the peer's other version is no reason to quarrel.
             if header.kind > 1 {
@@ -446,6 +441,28 @@ impl Channel {
             self.put(&refusal(version, header.xid, fault, bytes));
         }
         self.events.push_back(Event::Refused { xid: header.xid, kind: header.kind, fault });
+    }
+}
+
+/// Whether a message is the refusal of a hello. An error has one layout in all versions.
+fn is_refused_hello(header: Header, bytes: &[u8]) -> bool {
+    let (kind, _) = Error::from(HelloFailed::Incompatible).numbers();
+    header.kind == 1 && bytes.get(HEADER..HEADER + 2) == Some(&kind.to_be_bytes()[..])
+}
+
+/// What an error says that answers a hello; its data is text (1.3.5 section 7.4.4.1).
+fn refused(bytes: &[u8]) -> String {
+    let mut bytes = bytes.to_vec();
+    // Of whatever version it is, it is read as one of ours.
+    bytes.iter_mut().take(1).for_each(|version| *version = Version::V13.number());
+    let Ok(Message { body: Body::Error(error), .. }) = Message::decode(&bytes) else {
+        return "the peer refused the hello with an error that cannot be read".to_owned();
+    };
+    let text = String::from_utf8_lossy(&error.data.0);
+    let text = text.trim_end_matches('\0');
+    match text.is_empty() || text.contains(char::is_control) {
+        true => format!("the peer refused the hello: {}", error.fault),
+        false => format!("the peer refused the hello: '{text}', {}", error.fault),
     }
 }
 

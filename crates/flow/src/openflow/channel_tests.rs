@@ -137,6 +137,22 @@ fn openflow_1_0_is_refused_with_a_sentence_it_can_read() {
 }
 
 #[test]
+fn a_peer_that_refuses_the_hello_is_heard_also_when_both_numbers_met() {
+    // A controller of OpenFlow 1.5 alone says so in its header; the smaller of both numbers is ours, and it does not speak that.
+    for version in [5, 6] {
+        let mut switch = Channel::new(Side::Switch, ChannelConfig::default(), 0);
+        switch.input(0, &[6, 0, 0, 8, 0, 0, 0, 1]);
+        assert_eq!(events(&mut switch), [Event::Up { version: Version::V14 }]);
+        let mut error = vec![version, 1, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0];
+        error.extend(b"only 1.5");
+        switch.input(1, &error);
+        let why = "the peer refused the hello: 'only 1.5', HelloFailed/Incompatible (the hello was refused: \
+                   no version in common)";
+        assert_eq!(events(&mut switch), [Event::Down(why.to_owned())], "{version}");
+    }
+}
+
+#[test]
 fn who_does_not_begin_with_hello_is_sent_away() {
     let mut switch = Channel::new(Side::Switch, ChannelConfig::default(), 0);
     // "T " is a length of 21536, for which nobody waits.
