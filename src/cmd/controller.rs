@@ -119,8 +119,8 @@ pub fn run(args: ControllerArgs, output: &Output) -> Result<()> {
         let client = Client::call(remote, credentials.as_ref(), &state.versions, args.speak.timeout)?;
         called.push((remote.to_string(), client));
     }
-    for place in &listen {
-        output.note(&format!("waiting for switches at {place}"));
+    for listener in &listeners {
+        output.note(&format!("waiting for switches at {}", listener.place()?));
     }
     let result = state.run(&listeners, called);
     state.log.end();

@@ -100,7 +100,7 @@ fn start(config: &SwitchConfig, output: &Output) -> Result<Switch> {
     let switch = Switch::start(config)?;
     output.note(&format!("switch {} ({:#018x})", config.name, config.dpid));
     let port = |port: &Opened| format!("port {:<10} {}", port.number.to_string(), port.uri);
-    let listens = config.listen.iter().map(|listen| format!("listens at {listen}"));
+    let listens = switch.places().map(|place| format!("listens at {place}"));
     let lines = switch.opened.iter().map(port).chain(switch.queues.said.iter().cloned()).chain(listens);
     lines.for_each(|line| output.note(&format!("  {line}")));
     Ok(switch)

@@ -9,7 +9,7 @@
 //! **Price.** A controller that does not read fills its buffer here: [`crate::backlog`] says how far. Calls block, so each is made by a thread of its
 //! own.
 
-use crate::config::{self, FailMode, Remote, SwitchConfig};
+use crate::config::{self, FailMode, ListenConfig, Remote, SwitchConfig};
 use crate::connection::Connection;
 use crate::datapath::{self, Datapath, Opened, OpenedPort, PortEvents};
 use crate::flow_hash;
@@ -226,6 +226,11 @@ impl Switch {
         let (datapath, post) = (self.datapath.clone(), self.post.clone());
         self.workers.retain(|worker| !worker.is_finished());
         self.workers.push(std::thread::spawn(move || datapath.work(inlet, post.as_ref())));
+    }
+
+    /// Where it may be called.
+    pub fn places(&self) -> impl Iterator<Item = &ListenConfig> {
+        self.listeners.places()
     }
 
     /// Frames about which the engine and the interpreter disagreed.

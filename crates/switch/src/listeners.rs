@@ -52,9 +52,15 @@ impl Listeners {
     pub(crate) fn open(configs: &[ListenConfig], credentials: Option<&Credentials>) -> Result<Listeners> {
         let open = |config: &ListenConfig| {
             let listener = Listener::open(&config.at, credentials)?;
-            Ok(Place { listener, config: config.clone(), untold: 0, told_ns: None, rests_until: None })
+            let config = ListenConfig { at: listener.place()?, ..config.clone() };
+            Ok(Place { listener, config, untold: 0, told_ns: None, rests_until: None })
         };
         configs.iter().map(open).collect::<Result<Vec<_>>>().map(Listeners)
+    }
+
+    /// Where it may be called.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &ListenConfig> {
+        self.0.iter().map(|place| &place.config)
     }
 
     /// What is to be polled: places that do not rest.

@@ -121,6 +121,23 @@ impl Listener {
         }
     }
 
+    /// Where it listens: for the TCP port 0 with the one that the kernel chose.
+    ///
+    /// # Errors
+    /// Host: the kernel does not say it.
+    pub fn place(&self) -> Result<Listen> {
+        let address = |listener: &TcpListener| {
+            listener
+                .local_addr()
+                .map_err(|e| Problem::host(format!("cannot ask where a socket listens: {e}")))
+        };
+        Ok(match self {
+            Listener::Tcp(listener) => Listen::Tcp(address(listener)?),
+            Listener::Tls(listener, _) => Listen::Tls(address(listener)?),
+            Listener::Unix(_, path) => Listen::Unix(path.clone()),
+        })
+    }
+
     /// Takes a caller, if there is one.
     pub fn take(&self) -> Option<Stream> {
         self.accept().ok()
@@ -166,6 +183,14 @@ impl AsFd for Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_port_that_the_kernel_chose_is_told() {
+        let listener = Listener::open(&Listen::parse("ptcp:0:127.0.0.1").unwrap(), None).unwrap();
+        let Listen::Tcp(address) = listener.place().unwrap() else { unreachable!("it is TCP") };
+        assert!(address.port() > 0);
+        TcpStream::connect(address).unwrap();
+    }
 
     #[test]
     fn a_socket_of_a_dead_process_is_replaced_and_no_other_file() {
