@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use switch::config::{ControllerConfig, ListenConfig, SwitchConfig, add_port, dpid, engine, fail};
+use switch::config::{ControllerConfig, ListenConfig, SwitchConfig, add_port, dpid, engine, fail, name};
 use switch::control::{Switch, SwitchNotice};
 use switch::datapath::Opened;
 use switch::packet_ins::{Limit, PacketInCounts};
@@ -130,7 +130,8 @@ fn configs(args: &SwitchArgs) -> Result<Vec<SwitchConfig>> {
     if let Some(file) = &args.file {
         return SwitchConfig::parse(&read_text(file, "cannot read it")?, &file.display().to_string());
     }
-    let mut config = SwitchConfig::new(&args.name, dpid(&args.dpid).map_err(|p| p.at("--dpid"))?);
+    let name = name(&args.name).map_err(|p| p.at("--name"))?;
+    let mut config = SwitchConfig::new(name, dpid(&args.dpid).map_err(|p| p.at("--dpid"))?);
     for port in &args.port {
         add_port(&mut config.ports, port).map_err(|p| p.at("--port"))?;
     }

@@ -369,7 +369,7 @@ impl SwitchConfig {
             let (word, values) = (words[0], &words[1..]);
             let at = || format!("{place}:{}", line.number);
             let done = if word == "switch" {
-                one(values).map(|name| all.push(SwitchConfig::new(name, 0)))
+                one(values).and_then(name).map(|name| all.push(SwitchConfig::new(name, 0)))
             } else if let Some(switch) = all.last_mut() {
                 switch.line(word, values)
             } else {
@@ -424,6 +424,20 @@ impl SwitchConfig {
         }
         Ok(())
     }
+}
+
+/// Reads the name of a switch, which controllers see in `dp_desc`: 256 bytes, the last of them zero.
+///
+/// # Errors
+/// Input: nobody could read it there, or in what the switch reports.
+pub fn name(text: &str) -> Result<&str> {
+    let why = match text.len() {
+        0 => "the name of a switch cannot be empty",
+        256.. => "the name of a switch has at most 255 bytes",
+        _ if text.contains(char::is_control) => "the name of a switch cannot have control characters",
+        _ => return Ok(text),
+    };
+    Err(Problem::input(why))
 }
 
 /// Reads `secure` or `standalone`.
@@ -582,6 +596,11 @@ mod tests {
             let problem = SwitchConfig::parse(text, "f").unwrap_err().to_string();
             assert!(problem.contains(expected), "{text}: {problem}");
         }
+        for (text, expected) in [("", "empty"), ("a\nb", "control"), (&"n".repeat(256), "at most 255 bytes")]
+        {
+            assert!(name(text).unwrap_err().to_string().contains(expected), "{text}");
+        }
+        assert_eq!(name("rack 7, left").unwrap(), "rack 7, left");
         assert_eq!(dpid("00:00:00:00:00:00:00:0a").unwrap(), 10);
         assert_eq!(dpid("00000000000a").unwrap(), 10);
     }
