@@ -230,22 +230,28 @@ fn an_expired_switch_is_not_believed() {
 }
 
 #[test]
-fn who_shows_no_certificate_is_refused() {
+fn who_shows_no_certificate_or_speaks_an_old_tls_is_refused() {
     if !installed("openssl") {
         return skip("TLS without a certificate", "openssl is not installed");
     }
     let authority = Authority::new();
-    let (running, at) = listening(&authority.papers("switch"));
-    let mut command = support::command("openssl");
-    command.args(["s_client", "-quiet", "-connect", &at, "-CAfile"]);
-    command.arg(authority.folder.path().join("ca.pem"));
-    let (_, text) = said(command);
-    wait_for_word(
-        &running,
-        "a caller without a certificate is told of",
-        |say| matches!(say, SwitchNotice::Refused { why, .. } if why.contains("it shows no certificate")),
-    );
-    assert!(!running.said.lock().unwrap().iter().any(|say| matches!(say, SwitchNotice::Up { .. })), "{text}");
+    let papers = authority.papers("switch");
+    let old: &[&str] = &["-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0"];
+    // Each calls a switch of its own: the refusals of one second are one line.
+    for (how, words) in [(&[][..], "it shows no certificate"), (old, "it speaks neither TLS 1.2 nor TLS 1.3")]
+    {
+        let (running, at) = listening(&papers);
+        let mut command = support::command("openssl");
+        command.args(["s_client", "-quiet", "-connect", &at, "-CAfile"]).arg(&papers.authority).args(how);
+        let (_, text) = said(command);
+        wait_for_word(
+            &running,
+            words,
+            |say| matches!(say, SwitchNotice::Refused { why, .. } if why.contains(words)),
+        );
+        let is_up = |say: &SwitchNotice| matches!(say, SwitchNotice::Up { .. });
+        assert!(!running.said.lock().unwrap().iter().any(is_up), "{text}");
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
-    Error, RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
+    Error, PeerIncompatible, RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
 };
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -395,9 +395,40 @@ fn sentence(e: &Error) -> String {
             | Alert::UnsupportedCertificate
             | Alert::CertificateUnknown,
         ) => "it refuses our certificate",
+        Error::PeerIncompatible(why) => return incompatible(why),
+        Error::AlertReceived(Alert::ProtocolVersion) => NO_VERSION,
+        Error::AlertReceived(Alert::HandshakeFailure | Alert::InsufficientSecurity) => NO_CIPHER,
         Error::AlertReceived(alert) => return format!("it ended the TLS session: {alert:?}"),
         Error::InvalidMessage(_) => "what it sends is not TLS (is the other end plain tcp:?)",
         other => return other.to_string(),
+    };
+    text.to_owned()
+}
+
+/// The other end wants an older TLS.
+const NO_VERSION: &str =
+    "it speaks neither TLS 1.2 nor TLS 1.3, and no older TLS is spoken here: let it use one of them";
+/// Both ends speak the same TLS, and cannot agree on what to encrypt with.
+const NO_CIPHER: &str = "both ends have no cipher, curve or signature in common: TLS 1.3 has them, \
+                         and of TLS 1.2 ECDHE with AES-GCM or ChaCha20-Poly1305 and SHA-256 or better";
+
+/// What the two ends do not have in common.
+fn incompatible(why: &PeerIncompatible) -> String {
+    use PeerIncompatible as Not;
+    let text = match why {
+        // A hello without signature algorithms is one of TLS 1.1 or older (RFC 5246 section 7.4.1.4.1), or of a 1.2 that would take SHA-1.
+        Not::Tls12NotOffered
+        | Not::Tls12NotOfferedOrEnabled
+        | Not::ServerDoesNotSupportTls12Or13
+        | Not::ServerTlsVersionIsDisabledByOurConfig
+        | Not::SignatureAlgorithmsExtensionRequired => NO_VERSION,
+        Not::NoCipherSuitesInCommon
+        | Not::NoKxGroupsInCommon
+        | Not::NoSignatureSchemesInCommon
+        | Not::NoCertificateRequestSignatureSchemesInCommon
+        | Not::NamedGroupsExtensionRequired
+        | Not::NoEcPointFormatsInCommon => NO_CIPHER,
+        other => return format!("its TLS and ours do not fit together ({other:?})"),
     };
     text.to_owned()
 }
