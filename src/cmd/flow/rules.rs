@@ -175,8 +175,14 @@ fn refused_sentence(refusals: &[Refusal], changes: &[Named]) -> Option<Problem> 
 }
 
 fn named(place: &str, text: &str, command: FlowModCommand) -> Result<Named> {
-    let change = rule::flow_mod(command, text)
-        .map_err(|error| Problem::input(format!("{error} in '{}'", text.trim())).at(place))?;
+    let change = rule::flow_mod(command, text).map_err(|error| {
+        let problem = Problem::input(format!("{error} in '{}'", text.trim())).at(place);
+        let mut kinds = [("group_id=", "groups"), ("meter=", "meters")].into_iter();
+        match kinds.find(|(begin, _)| text.trim_start().starts_with(begin)) {
+            Some((_, kind)) => problem.help(format!("pathlab flow {kind} SWITCH --add '{}'", text.trim())),
+            None => problem,
+        }
+    })?;
     Ok(Named { place: place.to_owned(), text: text.trim().to_owned(), change })
 }
 
@@ -208,11 +214,11 @@ fn read_line(place: &str, line: &str, command: FlowModCommand) -> Result<Named> 
 }
 
 /// The lines of a file that say something, each with its place.
-fn lines(file: &str) -> Result<Vec<(String, String)>> {
+fn lines(path: &str) -> Result<Vec<(String, String)>> {
     let bare = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
-    let text = input(file)?;
-    let each = text.lines().enumerate().map(|(index, line)| (format!("{file}:{}", index + 1), bare(line)));
-    Ok(each.filter(|(_, line)| !line.is_empty()).collect())
+    let text = input(path)?;
+    let each = text.lines().enumerate().map(|(index, line)| (format!("{path}:{}", index + 1), bare(line)));
+    Ok(each.filter(|(_, line)| !line.is_empty() && !file::is_heading(line)).collect())
 }
 
 /// The text of a file, or of standard input, which is `-`.

@@ -1,7 +1,7 @@
 //! Files of rules, groups and meters.
 //!
 //! **What.** One thing a line: a line that begins with `group_id=` is a group, one with `meter=` a meter, any other a rule;
-//! `#` begins a comment. [`load`] puts them into a pipeline in their order.
+//! `#` begins a comment, and the headings of ovs-ofctl's dumps are passed over. [`load`] puts them into a pipeline in their order.
 //!
 //! **Why.** A pipeline is one file that can be kept, compared and traced.
 //!
@@ -45,8 +45,8 @@ impl std::error::Error for FileError {}
 /// Reads a file: the changes that it means, each with the number of its line.
 pub fn parse(text: &str) -> Result<Vec<(usize, Change)>, FileError> {
     let mut changes = vec![];
-    for line in lines(text) {
-        let change = one(line.code.trim_start()).map_err(|error| FileError {
+    for line in lines(text).filter(|line| !is_heading(line.code)) {
+        let change = change(line.code.trim_start()).map_err(|error| FileError {
             line: line.number,
             column: Some(error.column + line.words[0].column - 1),
             what: error.what,
@@ -56,7 +56,19 @@ pub fn parse(text: &str) -> Result<Vec<(usize, Change)>, FileError> {
     Ok(changes)
 }
 
-fn one(line: &str) -> super::Result<Change> {
+/// Whether a line is the one with which ovs-ofctl begins what it dumps: `OFPST_FLOW reply (OF1.3) (xid=0x2):`, `NXST_FLOW reply (xid=0x4):`.
+pub fn is_heading(line: &str) -> bool {
+    let line = line.trim();
+    ["OFPST_", "NXST_"].iter().any(|begin| line.starts_with(begin))
+        && line.contains(" reply ")
+        && line.ends_with(':')
+}
+
+/// Reads one line: a rule, a group or a meter, which is added.
+///
+/// # Errors
+/// The column and what is wrong there.
+pub fn change(line: &str) -> super::Result<Change> {
     let command = ModCommand::Add;
     Ok(match () {
         () if line.starts_with("group_id=") => {
@@ -129,6 +141,11 @@ mod tests {
         let ports: Vec<u32> = pipeline.ports.keys().map(|port| port.0).collect();
         assert_eq!(ports, [3, 7, 8, PortNo::LOCAL.0]);
         assert_eq!(pipeline.table(1).unwrap().len(), 1);
+        let dumped = "OFPST_GROUP_DESC reply (OF1.4) (xid=0x2):\n group_id=1,type=all,bucket=actions=output:2\n\
+                      OFPST_FLOW reply (OF1.4) (xid=0x2):\n cookie=0x0, duration=0.1s, table=0, n_packets=7, n_bytes=9, \
+                      priority=3,ip,in_port=1 actions=group:1\n";
+        assert_eq!(parse(dumped).unwrap().iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2, 4]);
+        load(&mut Pipeline::default(), dumped).unwrap();
         let error = |text: &str| load(&mut Pipeline::default(), text).unwrap_err().to_string();
         assert_eq!(error("\n  in_port=x actions=drop"), "line 2, column 11: `x` is not a number");
         let refused = "line 1: an action was refused: the group does not exist (BadAction/BadOutGroup)";

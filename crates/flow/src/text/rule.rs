@@ -70,7 +70,7 @@ pub fn flow_mod(command: FlowModCommand, line: &str) -> Result<FlowMod> {
         if let Some(bit) = FLAGS.iter().position(|name| *name == item.text) {
             flags |= 1 << bit;
         } else if !property(&mut change, item)? && !reader.take(item)? {
-            return item.error(format!("`{}` is neither a field nor a property of a rule", item.text));
+            return item.error(format!("`{}` {}", item.text, stranger(item)));
         }
     }
     change.rule.flags = RuleFlags(flags);
@@ -84,6 +84,15 @@ pub fn flow_mod(command: FlowModCommand, line: &str) -> Result<FlowMod> {
         None => return line.after(line.text.len()).error("a rule needs actions=… (actions=drop for none)"),
     }
     Ok(change)
+}
+
+/// Why an item does not belong into a rule.
+fn stranger(item: Piece<'_>) -> &'static str {
+    match item.split(&['=']).0.text {
+        "group_id" => "begins a group, and a rule belongs here",
+        "meter" => "begins a meter, and a rule belongs here",
+        _ => "is neither a field nor a property of a rule",
+    }
 }
 
 /// Why a command would not look at this item, if so (§6.4).

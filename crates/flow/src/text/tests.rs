@@ -231,6 +231,8 @@ fn an_error_says_where_and_what() {
             16,
             "`colour=red` is neither a field nor a property of a rule",
         ),
+        ("group_id=1,type=all", 1, "`group_id=1` begins a group, and a rule belongs here"),
+        ("meter=1,kbps", 1, "`meter=1` begins a meter, and a rule belongs here"),
         ("actions=set_field:1->metadat", 22, "OpenFlow 1.3 and 1.4 have no field metadat"),
         ("cookie=1/1 actions=drop", 10, "a rule that is added has a cookie without a mask"),
     ];
