@@ -8,13 +8,15 @@ use flow::client;
 use flow::openflow::bytes::Version;
 use flow::openflow::message::Body;
 use flow::openflow::multipart::{Reply, Request};
-use flow::rule::{FlowMod, FlowModCommand};
+use flow::pipeline::Change;
+use flow::text::file;
 use linux::lab::{Forwarder, Lab, NodeProgram, NodeSpec, ProgramLaunch};
 use record::{Problem, Result};
 use std::ffi::OsString;
 use std::path::Path;
 use switch::client::Client;
 use switch::config::Remote;
+use switch::scenario::body;
 
 /// `pathlab switch` over the node's links.
 pub fn switch(lab: &mut Lab, node: &NodeSpec, forwarder: &Forwarder, dpid: u64) -> Result<()> {
@@ -77,8 +79,8 @@ pub fn fill(
         });
     }
     // Open vSwitch begins with a rule of its own where it may be a bridge.
-    let all = std::iter::once(client::delete_all()).chain(rules(forwarder)?);
-    let bodies: Vec<Body> = all.map(|change| client::flow_mod(&change)).collect();
+    let all = std::iter::once(Change::Flow(client::delete_all())).chain(rules(forwarder)?);
+    let bodies: Vec<Body> = all.map(|change| body(&change)).collect();
     match client.change(&bodies)?.first() {
         None => Ok(()),
         Some(refusal) => {
@@ -89,15 +91,13 @@ pub fn fill(
     }
 }
 
-/// Reads the rules of a node.
+/// Reads the rules of a node, with the groups and meters that they use.
 ///
 /// # Errors
 /// Input: the first that is none.
-pub fn rules(forwarder: &Forwarder) -> Result<Vec<FlowMod>> {
-    let read = |text: &String| {
-        let rule = flow::text::rule::flow_mod(FlowModCommand::Add, text);
-        rule.map_err(|error| Problem::input(format!("{error} in '{text}'")))
-    };
+pub fn rules(forwarder: &Forwarder) -> Result<Vec<Change>> {
+    let read =
+        |text: &String| file::change(text).map_err(|error| Problem::input(format!("{error} in '{text}'")));
     forwarder.rules.iter().map(read).collect()
 }
 

@@ -61,7 +61,7 @@ pub struct Forwarder {
     pub standalone: bool,
     /// The scenario of a controller beside it.
     pub scenario: Option<String>,
-    /// Rules as ovs-ofctl writes them.
+    /// Rules, groups and meters as ovs-ofctl writes them.
     pub rules: Vec<String>,
     /// Files of such rules that were not read yet ([`super::Topology::load`] reads them).
     pub files: Vec<String>,
