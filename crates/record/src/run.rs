@@ -199,9 +199,9 @@ pub struct TestRecord {
     pub latency_ns: Option<Latency>,
     /// What the latency is: `round trip`, `round trip from planned time`, `one way from planned time`…
     pub latency_kind: String,
-    /// Payload bits per second that arrived.
+    /// Payload bits per second that arrived; 0 also where that is not known ([`Self::throughput`]).
     pub throughput_bps: f64,
-    /// Messages per second that arrived (datagrams, transactions, replies).
+    /// Messages per second that arrived (datagrams, transactions, replies); 0 also where that is not known ([`Self::message_rate`]).
     pub messages_per_second: f64,
     /// Where every frame went; none for TCP kinds.
     pub ledger: Option<Ledger>,
@@ -269,4 +269,16 @@ pub struct TestRecord {
     /// Why this result is not to be trusted, in sentences (the invalid ones of `validity.reasons`); empty if it is.
     #[serde(default)]
     pub invalid: Vec<String>,
+}
+
+impl TestRecord {
+    /// Payload bits per second that arrived; none where what arrived, arrived at one time: a rate wants a length of time.
+    pub fn throughput(&self) -> Option<f64> {
+        (self.throughput_bps > 0.0 || self.received.bytes == 0).then_some(self.throughput_bps)
+    }
+
+    /// Messages per second that arrived; none as in [`Self::throughput`].
+    pub fn message_rate(&self) -> Option<f64> {
+        (self.messages_per_second > 0.0 || self.received.unique == 0).then_some(self.messages_per_second)
+    }
 }

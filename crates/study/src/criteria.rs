@@ -154,16 +154,18 @@ pub fn judge(criteria: Criteria, test: &TestRecord) -> Vec<Criterion> {
     } else if nothing {
         let found = match offered {
             0 => "nothing was sent".into(),
-            offered => format!("nothing of {} messages arrived", count(offered)),
+            offered => format!("nothing of {} arrived", many(offered, "message")),
         };
         add("arrives", "something".into(), found, false);
     }
     if let Some(least) = min_rate {
         let (found, limit, unit) = match least {
-            Rate::BitsPerSecond(limit) => (test.throughput_bps, limit, "bit/s"),
-            Rate::MessagesPerSecond(limit) => (test.messages_per_second, limit, "messages/s"),
+            Rate::BitsPerSecond(limit) => (test.throughput(), limit, "bit/s"),
+            Rate::MessagesPerSecond(limit) => (test.message_rate(), limit, "messages/s"),
         };
-        add("min-rate", least.to_string(), scaled(found, unit), found >= limit);
+        let words =
+            found.map_or("unknown: what arrived, arrived at one time".into(), |rate| scaled(rate, unit));
+        add("min-rate", least.to_string(), words, found.is_some_and(|rate| rate >= limit));
     }
     if let Some(most) = max_p99 {
         let p99 = test.latency_ns.as_ref().filter(|latency| latency.count > 0).map(|latency| latency.p99);
@@ -302,6 +304,25 @@ mod tests {
         assert_eq!(passed(all("9", "5001pps", "1499us")), [false, false, false]);
         let found: Vec<String> = judge(all("0", "1pps", "1s"), &test).into_iter().map(|c| c.found).collect();
         assert_eq!(found, ["10 of 1,000 lost", "5.00 kmessages/s", "1.50 ms"]);
+    }
+
+    /// One message, or several that arrived at one time, have no rate.
+    #[test]
+    fn a_rate_that_is_not_known_is_no_nought_and_not_enough() {
+        let mut run = sample::run("x");
+        run.tests.retain(|test| test.kind == TrafficKind::UdpStream);
+        run.tests.truncate(1);
+        let test = &mut run.tests[0];
+        (test.received.unique, test.received.bytes) = (1, 64);
+        (test.messages_per_second, test.throughput_bps) = (0.0, 0.0);
+        let limit = Criteria { min_rate: Some("1pps".parse().unwrap()), ..Criteria::default() };
+        let judged = judge(limit, test);
+        assert_eq!(judged[0].found, "unknown: what arrived, arrived at one time");
+        assert!(!judged[0].passed);
+        let row = crate::table::results(&run).rows.remove(0);
+        assert_eq!([&row[2], &row[3], &row[4]], ["–"; 3]);
+        (run.tests[0].received.unique, run.tests[0].received.bytes) = (0, 0);
+        assert_eq!(crate::table::results(&run).rows[0][2], "0", "nothing is no rate that is unknown");
     }
 
     #[test]

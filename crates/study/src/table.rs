@@ -244,8 +244,8 @@ fn actor_cpu(tests: &[&TestRecord], role: &str) -> String {
 
 /// `[7.73 M, 7.81 M]`; one repetition has none.
 fn interval(tests: &[&TestRecord]) -> String {
-    let rates: Vec<f64> = tests.iter().map(|test| test.throughput_bps).collect();
-    let rate = estimate(&rates).filter(|_| tests.len() > 1);
+    let rates: Vec<f64> = tests.iter().filter_map(|test| test.throughput()).collect();
+    let rate = estimate(&rates).filter(|_| rates.len() > 1);
     rate.map_or("–".into(), |rate| format!("[{}, {}]", prefixed(rate.low), prefixed(rate.high)))
 }
 
@@ -253,9 +253,9 @@ fn interval(tests: &[&TestRecord]) -> String {
 pub const RESULTS: &[SharedColumn<TestRecord>] = &[
     ("test", |tests| tests[0].name.clone()),
     ("n", |tests| tests.len().to_string()),
-    ("bit/s", |tests| told(over(tests, |test| Some(test.throughput_bps)), prefixed)),
+    ("bit/s", |tests| told(over(tests, TestRecord::throughput), prefixed)),
     ("[interval]", interval),
-    ("messages/s", |tests| told(over(tests, |test| Some(test.messages_per_second)), prefixed)),
+    ("messages/s", |tests| told(over(tests, TestRecord::message_rate), prefixed)),
     ("loss %", |tests| told(over(tests, loss_percent), number)),
     ("p50", |tests| latency(tests, |latency| latency.p50)),
     ("p90", |tests| latency(tests, |latency| latency.p90)),
@@ -284,15 +284,15 @@ pub const RESULTS_BREAKS: [usize; 2] = [6, 10];
 /// three times the range of the others, and more than a fifth of their median.
 pub fn outliers(run: &RunRecord) -> Vec<String> {
     let mut said = vec![];
-    for tests in groups(run).into_iter().filter(|tests| tests.len() >= 3) {
+    for tests in groups(run) {
         for test in &tests {
-            let rate = test.throughput_bps;
-            let others: Vec<f64> =
-                tests.iter().filter(|t| t.repetition != test.repetition).map(|t| t.throughput_bps).collect();
+            let Some(rate) = test.throughput() else { continue };
+            let others = tests.iter().filter(|other| other.repetition != test.repetition);
+            let others: Vec<f64> = others.filter_map(|other| other.throughput()).collect();
             let low = others.iter().copied().fold(f64::INFINITY, f64::min);
             let high = others.iter().copied().fold(0.0, f64::max);
             let away = (low - rate).max(rate - high);
-            if away > 3.0 * (high - low) && away > 0.2 * low {
+            if others.len() >= 2 && away > 3.0 * (high - low) && away > 0.2 * low {
                 said.push(format!(
                     "{} #{} had {}, the others {} to {}",
                     test.name,

@@ -92,7 +92,9 @@ fn of_ends(all: &mut Families, test: &TestRecord) {
         all.add(&s::TEST_SENT, &[], SampleValue::Whole(test.sent.datagrams));
         all.add(&s::TEST_RECEIVED, &[], SampleValue::Whole(test.received.unique));
     }
-    all.add(&s::TEST_THROUGHPUT, &[], SampleValue::Real(test.throughput_bps));
+    if let Some(bps) = test.throughput() {
+        all.add(&s::TEST_THROUGHPUT, &[], SampleValue::Real(bps));
+    }
     if let Some(latency) = &test.latency_ns {
         let seconds = |ns: u64| SampleValue::Real(ns as f64 / 1e9);
         for (percentile, ns) in [

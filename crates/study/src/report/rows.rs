@@ -41,10 +41,11 @@ pub fn results(runs: &[RunRecord], groups: &[SameName]) -> Value {
     let several = runs.len() > 1;
     let mut rows = vec![];
     for tests in groups {
-        let top = tests.iter().map(|(_, test)| test.throughput_bps).fold(0.0, f64::max);
+        let top = tests.iter().filter_map(|(_, test)| test.throughput()).fold(0.0, f64::max);
         let by_run = by_run(runs, tests);
         let first = by_run.first().and_then(|(_, tests)| rate(tests));
         for (place, (run, tests)) in by_run.iter().enumerate() {
+            let points = points(tests);
             let mut cells: Vec<String> = columns(true).map(|(_, cell)| cell(tests)).collect();
             if several {
                 let ratio = rate(tests).zip(first).filter(|(_, first)| *first > 0.0);
@@ -54,8 +55,8 @@ pub fn results(runs: &[RunRecord], groups: &[SameName]) -> Value {
             rows.push(json!({
                 "names": &named[..names(runs).len()],
                 "begins": place == 0,
-                "points": svg::points(&points(tests), top),
-                "csv": tests.iter().map(|test| format!("{:.0}", test.throughput_bps)).collect::<Vec<_>>().join(" "),
+                "points": svg::points(&points, top),
+                "csv": points.iter().map(|(_, rate)| format!("{rate:.0}")).collect::<Vec<_>>().join(" "),
                 "cells": cells,
                 "marks": marks(run, tests),
             }));
@@ -69,15 +70,16 @@ pub fn results(runs: &[RunRecord], groups: &[SameName]) -> Value {
 }
 
 fn rate(tests: &[&TestRecord]) -> Option<f64> {
-    over(tests, |test| Some(test.throughput_bps))
+    over(tests, TestRecord::throughput)
 }
 
-/// Each repetition in words, and where it stands.
+/// Each repetition whose rate is known, in words, and where it stands.
 fn points(tests: &[&TestRecord]) -> Vec<(String, f64)> {
     let point = |test: &&TestRecord| {
-        (format!("#{}: {}", test.repetition, bits_per_s(test.throughput_bps)), test.throughput_bps)
+        let rate = test.throughput()?;
+        Some((format!("#{}: {}", test.repetition, bits_per_s(rate)), rate))
     };
-    tests.iter().map(point).collect()
+    tests.iter().filter_map(point).collect()
 }
 
 /// The second table: what the first has not.

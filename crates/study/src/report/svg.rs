@@ -174,7 +174,7 @@ fn draw_link(
     let seconds = test.seconds.max(1e-9);
     let text = match crossed {
         Some(frames) => format!("{}, {}", count(frames), frames_per_s(frames as f64 / seconds)),
-        None => bits_per_s(test.throughput_bps),
+        None => test.throughput().map_or(String::new(), bits_per_s),
     };
     // As thick as the part of what was sent that crossed it.
     let sent = test.ledger.as_ref().map_or(0, |ledger| ledger.sent).max(1);

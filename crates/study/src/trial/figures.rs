@@ -27,7 +27,7 @@ pub const FIGURES: [Figure; 5] = [
         about: "payload bits per second that arrived",
         fits: |_| true,
         higher_is_better: true,
-        of: |test| Some(test.throughput_bps),
+        of: TestRecord::throughput,
         text: bits_per_s,
     },
     Figure {
@@ -35,7 +35,7 @@ pub const FIGURES: [Figure; 5] = [
         about: "messages per second that arrived",
         fits: |kind| !kind.is_bytes(),
         higher_is_better: true,
-        of: |test| Some(test.messages_per_second),
+        of: TestRecord::message_rate,
         text: messages_per_s,
     },
     Figure {
