@@ -487,41 +487,39 @@ impl Builder<'_> {
         if flow.ends.is_some() {
             return self.compare_ends(flow, version);
         }
-        let message = self.a.label();
-        if let Some((request, reply)) = flow.protocol.echo_types(version) {
-            let echo = self.a.label();
-            self.read_linear(AFTER_IP, 8);
+        let echo = flow.protocol.echo_types(version);
+        self.read_linear(AFTER_IP, if echo.is_some() { 8 } else { 4 });
+        if let Some((request, reply)) = echo {
+            let is_echo = self.a.label();
             self.a.load(B1, R1, R10, AFTER_IP);
-            self.a.jump_if(R1, When::Equal, i32::from(request), echo);
+            self.a.jump_if(R1, When::Equal, i32::from(request), is_echo);
             self.a.jump_if(R1, When::NotEqual, i32::from(reply), self.out);
-            self.a.place(echo);
-            self.compare_port(flow, AFTER_IP + 4, message);
-        } else {
-            self.read_linear(AFTER_IP, 4);
-            self.compare_port(flow, AFTER_IP, message);
-            self.compare_port(flow, AFTER_IP + 2, message);
+            self.a.place(is_echo);
         }
-        self.a.jump(self.out);
-        self.a.place(message);
         if let Some(stream) = flow.stream {
             self.compare_message(stream);
         }
-        self.a.jump(self.matched);
+        let places = if echo.is_some() { &[AFTER_IP + 4][..] } else { &[AFTER_IP, AFTER_IP + 2] };
+        places.iter().for_each(|&at| self.compare_port(flow, at, self.matched));
+        self.a.jump(self.out);
     }
 
-    /// A stranger's port may happen to be the receiver's: of what carries messages only those of the stream count. What cannot be read
-    /// (the payload of a super-frame is often not in the linear part) counts by its port.
+    /// What carries messages is known by them: a stranger's port may happen to be the receiver's, and a rule of a firewall may have given
+    /// the frame another one. Falls through where the message cannot be read (the payload of a super-frame is often not in the linear part).
     fn compare_message(&mut self, stream: u8) {
+        let unreadable = self.a.label();
         self.a.op_reg(Op::Move, R1, R8);
         self.a.op(Op::Add, R1, TRANSPORT_BYTES + 4);
-        self.a.jump_if_reg(R1, When::Above, R9, self.matched);
+        self.a.jump_if_reg(R1, When::Above, R9, unreadable);
         self.a.load(B8, R3, R10, self.field("head"));
         self.a.op_reg(Op::Add, R3, R8);
-        self.read(AFTER_IP, 4, TRANSPORT_BYTES as u32, self.matched);
-        self.load_big_endian(R1, AFTER_IP);
+        self.read(SCRATCH, 4, TRANSPORT_BYTES as u32, unreadable);
+        self.load_big_endian(R1, SCRATCH);
         self.a.jump_if(R1, When::NotEqual, i32::from(MAGIC), self.out);
-        self.a.load(B1, R1, R10, AFTER_IP + 2);
+        self.a.load(B1, R1, R10, SCRATCH + 2);
         self.a.jump_if(R1, When::NotEqual, i32::from(stream), self.out);
+        self.a.jump(self.matched);
+        self.a.place(unreadable);
     }
 
     /// The same by the ends of somebody else's flow, which tell the leg.

@@ -214,20 +214,21 @@ fn parse(ip: &[u8], flow: &Flow) -> Option<Verdict> {
     }
     let rest = rest?;
     let word = |at: usize| Some(u16::from_be_bytes(rest.get(at..at + 2)?.try_into().ok()?));
-    let ours = match flow.protocol.echo_types(version) {
+    let (may_be, of_ports) = match flow.protocol.echo_types(version) {
         echo if flow.ends.is_some() => return by_ends(ip, rest, ends, echo),
         Some((request, reply)) => {
             rest.get(..8)?;
-            [request, reply].contains(&rest[0]) && flow.ports.contains(&word(4)?)
+            ([request, reply].contains(&rest[0]), flow.ports.contains(&word(4)?))
         }
         None => {
             rest.get(..4)?;
-            flow.ports.contains(&word(0)?) || flow.ports.contains(&word(2)?)
+            (true, flow.ports.contains(&word(0)?) || flow.ports.contains(&word(2)?))
         }
     };
-    // What cannot be read of the message does not decide.
-    let is_message = |message: &[u8]| flow.stream.is_none_or(|stream| message[..3] == [0x70, 0x4c, stream]);
-    let ours = ours && rest.get(8..12).is_none_or(is_message);
+    // The message decides where it can be read.
+    let of_message =
+        flow.stream.zip(rest.get(8..12)).map(|(stream, message)| message[..3] == [0x70, 0x4c, stream]);
+    let ours = may_be && of_message.unwrap_or(of_ports);
     Some(if ours { Verdict::Matched } else { Verdict::Other })
 }
 
@@ -403,11 +404,17 @@ fn a_drop_where_nobody_observes_is_not_one_of_the_sender() {
 fn a_stranger_with_the_receivers_port_is_not_the_flow() {
     let flow = Flow { protocol: FlowProtocol::Udp, ports: vec![5201], stream: Some(7), ends: None };
     let code = assemble(&layout(), Scope::These(&[4_026_532_001]), &flow, MAPS).expect("assembled");
-    // The last has its payload elsewhere.
-    for (message, tail, wanted) in
-        [([0x70, 0x4c, 7], 200, 1), ([0x70, 0x4c, 6], 200, 0), (*b"xxx", 200, 0), (*b"xxx", 28, 1)]
-    {
+    // The last two have their payload elsewhere; a rule of a firewall gave some another port.
+    for (message, port, tail, wanted) in [
+        ([0x70, 0x4c, 7], 5201u16, 200, 1),
+        ([0x70, 0x4c, 7], 9999, 200, 1),
+        ([0x70, 0x4c, 6], 5201, 200, 0),
+        (*b"xxx", 5201, 200, 0),
+        (*b"xxx", 5201, 28, 1),
+        (*b"xxx", 9999, 28, 0),
+    ] {
         let mut buffer = Buffer { tail, ..of_the_flow() };
+        buffer.head[20..22].copy_from_slice(&port.to_be_bytes());
         buffer.head[28..31].copy_from_slice(&message);
         let (mut memory, mut kernel) = machine(&buffer, 1);
         run(&code, &mut memory, &mut kernel);

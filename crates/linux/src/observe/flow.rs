@@ -72,8 +72,8 @@ impl Flow {
         self.protocol.number(version).filter(|_| family == version)
     }
 
-    /// Whether a frame that begins with an Ethernet header is of a test, by the rule of the witness: its ports, or the id of an echo, and its message as
-    /// far as that is there. A later fragment has neither, and is not. A flow that is known by its ends has no such frame.
+    /// Whether a frame that begins with an Ethernet header is of a test, by the rule of the witness: its message, or where that is not there its ports
+    /// or the id of an echo. A later fragment has neither, and is not. A flow that is known by its ends has no such frame.
     pub fn takes(&self, frame: &[u8]) -> bool {
         let Some(layers) = Layers::of(frame).filter(|layers| !layers.is_later_fragment()) else {
             return false;
@@ -83,18 +83,17 @@ impl Flow {
             let port = header.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
             port.is_some_and(|port| self.ports.contains(&port))
         };
-        let of_ports = match self.protocol.echo_types(version) {
+        let (may_be, of_ports) = match self.protocol.echo_types(version) {
             Some((request, reply)) => {
-                header.first().is_some_and(|one| [request, reply].contains(one)) && has(4)
+                (header.first().is_some_and(|one| [request, reply].contains(one)), has(4))
             }
-            None => has(0) || has(2),
+            None => (true, has(0) || has(2)),
         };
-        let is_message = |stream: u8| {
-            let message = header.get(8..12).map(|_| &header[8..11]);
-            message.is_none_or(|message| message[..2] == MAGIC.to_be_bytes() && message[2] == stream)
-        };
+        let message = self.stream.zip(header.get(8..12));
+        let is_message =
+            |(stream, message): (u8, &[u8])| message[..2] == MAGIC.to_be_bytes() && message[2] == stream;
         let is_known = self.ends.is_none() && self.number(version) == Some(layers.protocol);
-        is_known && of_ports && self.stream.is_none_or(is_message)
+        is_known && may_be && message.map_or(of_ports, is_message)
     }
 }
 
@@ -282,6 +281,8 @@ mod tests {
         {
             assert_eq!(of_stream.takes(&frame(&[], 0, 17, &[&udp, message].concat())), taken, "{message:x?}");
         }
+        let rewritten = [&[0, 9, 0, 99, 0, 8, 0, 0][..], &[0x70, 0x4c, 7, 0]].concat();
+        assert!(of_stream.takes(&frame(&[], 0, 17, &rewritten)), "a firewall gave it another port");
         let by_ends = Flow { ends: Some(FlowEnds::default()), ..of(FlowProtocol::Udp, 53) };
         assert!(!by_ends.takes(&plain));
     }
