@@ -3,6 +3,8 @@
 use linux::port::MAX_BATCH;
 use std::net::{IpAddr, SocketAddr};
 use wire::frame::{self, Ethernet, Ipv4, Ipv6, Udp};
+use wire::layers::Layers;
+use wire::message::{Flags, Message};
 use wire::repair::{Check, check};
 
 /// The whole name of a port: its kind and settings as the test has them, with the interface between.
@@ -53,6 +55,16 @@ impl Flow {
     }
 }
 
+/// The payload of a datagram with a message of that stream, whatever its addresses, ports and tags: what is on the way may have rewritten
+/// them. Never a probe, which wants an answer from where it was sent to.
+pub fn rewritten(bytes: &[u8], stream: u8) -> Option<&[u8]> {
+    let layers =
+        Layers::of(bytes).filter(|layers| layers.protocol == frame::UDP && !layers.is_later_fragment())?;
+    let payload = Udp::parse(bytes.get(layers.transport..layers.end.min(bytes.len()))?).ok()?.payload();
+    let message = Message::read(payload)?;
+    (message.stream == stream && !message.flags.has(Flags::PROBE)).then_some(payload)
+}
+
 /// Whether a frame's UDP checksum is not wrong; one that is left to the hardware is not.
 pub fn is_intact(bytes: &[u8]) -> bool {
     !matches!(check(bytes).transport, Some((_, Check::Wrong)))
@@ -82,6 +94,19 @@ mod tests {
         }
         let flow = Flow { address: "10.0.0.3".parse().unwrap(), port: 9 };
         assert_eq!(flow.payload(&build_udp(&ends("10.0.0.2", 9), b"hello").unwrap()), None, "another host");
+        let message = Message { flags: Flags::DATA, stream: 7, sequence: 1, planned_ns: 0 };
+        let (mut payload, mut probe) = ([0; 60], [0; 60]);
+        message.write(&mut payload);
+        Message { flags: Flags::PROBE, ..message }.write(&mut probe);
+        for address in ["10.0.0.9", "fd00::9"] {
+            let moved = build_udp(&ends(address, 99), &payload).unwrap();
+            let tagged = [&moved[..12], &[0x81, 0, 0, 5], &moved[12..]].concat();
+            assert_eq!(rewritten(&moved, 7), Some(&payload[..]), "a rule gave it another address and port");
+            assert_eq!(rewritten(&tagged, 7), Some(&payload[..]), "a bridge gave it a tag");
+            assert_eq!(rewritten(&moved, 8), None, "another test's");
+            assert_eq!(rewritten(&build_udp(&ends(address, 99), &probe).unwrap(), 7), None, "a probe");
+            assert_eq!(rewritten(&build_udp(&ends(address, 99), b"hello").unwrap(), 7), None, "a stranger's");
+        }
         assert_eq!(uri("ring?frames=8", "eth0"), "ring:eth0?frames=8");
         assert_eq!(uri("xdp", "eth0"), "xdp:eth0");
     }
@@ -91,7 +116,7 @@ mod tests {
         fn no_frame_panics(bytes in prop::collection::vec(any::<u8>(), 0..100), v6: bool) {
             let to = if v6 { "fd00::2" } else { "10.0.0.2" };
             let flow = Flow { address: to.parse().unwrap(), port: 9 };
-            let _ = flow.payload(&bytes);
+            let _ = (flow.payload(&bytes), rewritten(&bytes, 7));
             let mut ours = build_udp(&ends(to, 9), &[0; 18]).unwrap();
             for (at, byte) in bytes.iter().enumerate().take(ours.len()) {
                 ours[at] ^= byte & (byte >> 3) & (byte << 2);

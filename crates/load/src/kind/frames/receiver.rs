@@ -1,6 +1,6 @@
 //! The end that receives frames from a port.
 
-use super::flow::{Flow, burst, is_intact, uri};
+use super::flow::{Flow, burst, is_intact, rewritten, uri};
 use super::template::headers;
 use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Arrivals;
@@ -11,6 +11,7 @@ use linux::observe::next_hop;
 use linux::port::{self, Batch, Direction, PortError, PortOptions, Wait};
 use linux::sys::{clock, udp};
 use record::traffic::{EndReport, Settings};
+use record::unit::many;
 use record::{PortKind, Problem, Result, Through};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicBool;
@@ -86,19 +87,36 @@ fn only(uri: String, port: u16) -> String {
     if is_xdp { with_setting(&uri, &format!("only=udp:{port}")) } else { uri }
 }
 
-/// Judges the frames of a batch, and tells whether some were the test's; frames of other flows are none of our business.
+/// Judges the frames of a batch, and tells whether some were the test's; frames of other flows are none of our business. Those of the test
+/// that came to another address or port than they were sent to are counted in `moved`.
 #[inline]
-fn take_in(batch: &Batch<'_>, flow: Flow, token: u8, socket: &UdpSocket, arrivals: &mut Arrivals) -> bool {
+fn take_in(
+    batch: &Batch<'_>,
+    flow: Flow,
+    token: u8,
+    socket: &UdpSocket,
+    arrivals: &mut Arrivals,
+    moved: &mut u64,
+) -> bool {
     let now = clock::monotonic_ns();
     let mut ours = false;
     for index in 0..batch.len() {
-        let Some((from, payload)) = flow.payload(batch.bytes(index)) else { continue };
+        let bytes = batch.bytes(index);
+        let (from, payload) = match flow.payload(bytes) {
+            Some((from, payload)) => (Some(from), payload),
+            None => match rewritten(bytes, token) {
+                Some(payload) => (None, payload),
+                None => continue,
+            },
+        };
+        *moved += u64::from(from.is_none());
         if !ours {
             arrivals.received.read_at(now);
             ours = true;
         }
-        if arrivals.datagram_if(now, payload, || is_intact(batch.bytes(index))).is_none()
+        if arrivals.datagram_if(now, payload, || is_intact(bytes)).is_none()
             && payload.len() == message::LENGTH
+            && let Some(from) = from
             && let Some(answer) = probe_answer(payload, token)
         {
             // By the socket, so that it comes from the address and port that were asked.
@@ -111,7 +129,7 @@ fn take_in(batch: &Batch<'_>, flow: Flow, token: u8, socket: &UdpSocket, arrival
 impl End for Receiver {
     fn run(&mut self, stop: &AtomicBool) -> EndReport {
         let (token, flow, limit) = (self.setup.token, self.flow, burst(self.setup.spec.batch));
-        let (mut arrivals, mut ended) = (self.arrivals(), None);
+        let (mut arrivals, mut ended, mut moved) = (self.arrivals(), None, 0);
         // Frames of others are no reason to wait for more of the test's.
         let mut last_ns = clock::monotonic_ns();
         arrivals.read_until_stopped(stop, |arrivals| {
@@ -120,7 +138,7 @@ impl End for Receiver {
                 Ok(batch) if batch.is_empty() && is_late => return false,
                 Ok(batch) => {
                     let now = clock::monotonic_ns();
-                    if take_in(&batch, flow, token, &self.socket, arrivals) || !is_late {
+                    if take_in(&batch, flow, token, &self.socket, arrivals, &mut moved) || !is_late {
                         last_ns = now;
                     }
                     return now - last_ns < QUIET.as_nanos() as u64;
@@ -135,6 +153,10 @@ impl End for Receiver {
         report.port_drops = self.port.counters().drops;
         report.socket_drops = Some(report.port_drops.iter().map(|drop| drop.count).sum());
         report.port_drops.retain(|drop| drop.count > 0);
+        report.notes.extend((moved > 0).then(|| {
+            let frames = many(moved, "frame");
+            format!("{frames} came with another address, port or tag than they were sent with")
+        }));
         report.notes.extend(ended.map(|why| format!("the port could not go on: {why}")));
         report
     }
