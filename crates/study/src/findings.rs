@@ -116,6 +116,18 @@ const RULES: &[Rule] = &[
         "the result is that of the system's own setting",
     ),
     (
+        Severity::Note,
+        "the ends tell more than figures",
+        |test| {
+            let ends = [("sender", &test.sender), ("receiver", &test.receiver)];
+            let of = |(end, report): (&'static str, &EndReport)| {
+                report.notes.iter().map(move |note| format!("{end}: {note}")).collect::<Vec<_>>()
+            };
+            joined(ends.into_iter().flat_map(of))
+        },
+        "read the figures with this in mind",
+    ),
+    (
         Severity::Warning,
         "stations of the path could not be read",
         |test| {
@@ -386,6 +398,7 @@ mod tests {
         let test = &mut run.tests[0];
         test.after.missing = vec!["softnet".into()];
         test.sender.settings.refused = vec!["congestion: no such".into()];
+        test.receiver.notes = vec!["its clock is another".into()];
         test.received.duplicates = 1;
         let mut other = run.tests[0].clone();
         other.limit.what = "shaper".into();
