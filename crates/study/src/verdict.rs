@@ -6,7 +6,7 @@
 //! 3. frames that were lost, if they are more than one in a thousand and more than what the generator did not even offer
 //!    (unlimited streams from a full CPU: one in twenty): the place that lost most (a full queue of a shaper is the
 //!    shaper; a full socket whose reader stood still is the reader); behind a station that could not be read the place
-//!    is unknown;
+//!    is unknown; requests over TCP of which none was answered: the place where the kernel dropped segments, else unknown;
 //! 4. a schedule that the generator did not keep: its CPU, or the host's, or the generator itself;
 //! 5. a schedule that was kept: the schedule is the limit, the path is not;
 //! 6. TCP streams: the causes of [`tcp`], in their order;
@@ -50,8 +50,17 @@ type Suspect = fn(&TestRecord) -> Option<Limit>;
 
 /// What limited the test.
 pub fn limit(test: &TestRecord) -> Limit {
-    let suspects =
-        [nothing_sent, accept_queue, lost, schedule_missed, schedule_kept, tcp::stream, round_trip, fastest];
+    let suspects = [
+        nothing_sent,
+        accept_queue,
+        lost,
+        tcp::unanswered,
+        schedule_missed,
+        schedule_kept,
+        tcp::stream,
+        round_trip,
+        fastest,
+    ];
     let looked = "no loss, no full CPU, no shaper at its rate and no schedule explain the rate";
     with_waits(test, first(test, &suspects).unwrap_or_else(|| unknown(test, looked)))
 }

@@ -145,12 +145,32 @@ fn lost(test: &TestRecord, least: f64) -> Option<Limit> {
     let (parts, share) = again(test)?;
     (share * (1.0 - needless(&parts)) >= least).then_some(())?;
     let again = words_of(&parts, share);
-    let Some(lost) = place_of_loss(test) else {
+    let Some(lost) = place_of_loss(test, lost_at_most(test)) else {
         return Some(convict(verdict::RETRANSMISSIONS, "", &again, "Lost segments limited it"));
     };
     let Lost { place, name, evidence } = lost;
     let claim = format!("Segments lost at {place} limited it");
     Some(convict(drop::verdict(&name), &place, &format!("{evidence}; {again}"), &claim))
+}
+
+/// Requests were sent and none was answered: neither the schedule nor a CPU is the limit then. TCP has no ledger, so the kernel's word on
+/// drops is all there is, whichever way they went.
+pub(super) fn unanswered(test: &TestRecord) -> Option<Limit> {
+    let is_closed = test.spec.kind.is_round_trip() && test.spec.kind.is_tcp();
+    let none_came =
+        test.sender.unique == 0 && test.sender.latency.as_ref().is_none_or(|timed| timed.count == 0);
+    (is_closed && none_came && test.sender.attempted > 0).then_some(())?;
+    let mut told = format!("none of {} was answered", unit::many(test.sender.attempted, "request"));
+    if let Some((parts, share)) = again(test) {
+        told += &format!("; {}", words_of(&parts, share));
+    }
+    first(test, &[black_hole, stopped_receiver]).or_else(|| match place_of_loss(test, u64::MAX) {
+        Some(Lost { place, name, evidence }) => {
+            let claim = format!("Segments lost at {place} limited it");
+            Some(convict(drop::verdict(&name), &place, &format!("{evidence}; {told}"), &claim))
+        }
+        None => Some(convict("unknown", "", &format!("{told}, and nothing tells why"), super::UNKNOWN)),
+    })
 }
 
 /// Where segments were lost.
@@ -160,13 +180,13 @@ struct Lost {
     evidence: String,
 }
 
-fn place_of_loss(test: &TestRecord) -> Option<Lost> {
-    worst_drop(test).or_else(|| worst_queue(test))
+/// Where most segments were lost, of places that lost no more than that.
+fn place_of_loss(test: &TestRecord, most: u64) -> Option<Lost> {
+    worst_drop(test, most).or_else(|| worst_queue(test))
 }
 
-/// The kernel's own word: the place of most drops that may be those which were sent again.
-fn worst_drop(test: &TestRecord) -> Option<Lost> {
-    let most = lost_at_most(test);
+/// The kernel's own word: the place of most drops that may be those which were lost.
+fn worst_drop(test: &TestRecord, most: u64) -> Option<Lost> {
     let may_be = |drop: &&WitnessDrop| drop.frames <= most && !is_no_loss(drop);
     let worst = test.kernel_drops.iter().filter(may_be).max_by_key(|drop| drop.frames)?;
     let name = name_of(worst);

@@ -269,3 +269,29 @@ fn what_is_left_is_the_largest_wait() {
     assert_eq!(parts(0, 60, 0), "receiver_window");
     assert_eq!(parts(0, 0, 60), "send_buffer");
 }
+
+/// Seen with a filter that dropped what was longer than a handshake: the full CPUs, or the schedule that was kept, were named.
+#[test]
+fn requests_that_nobody_answered_are_neither_the_schedules_nor_a_cpus() {
+    let mut test = quiet();
+    test.spec.kind = record::TrafficKind::TcpRr;
+    (test.sender.attempted, test.sender.sent_bytes) = (1, 64);
+    test.sender.schedule = Some(record::traffic::Schedule {
+        requested_per_second: Some(100.0),
+        achieved_per_second: 100.0,
+        ..Default::default()
+    });
+    let mut lost = resent(test.clone(), 4.0, 0);
+    lost.kernel_drops = vec![dropped("NETFILTER_DROP", "b", 500)];
+    assert_eq!(word(&lost), "filter");
+    let limit = limit(&lost);
+    assert_eq!(limit.place, "node b, eth1");
+    assert!(limit.evidence.contains("none of 1 request was answered"), "{limit:?}");
+    // The answers may have been lost on their way, so that nothing was sent again.
+    test.kernel_drops = vec![dropped("NETFILTER_DROP", "s", 3)];
+    assert_eq!(word(&test), "filter");
+    test.kernel_drops.clear();
+    assert_eq!(word(&test), "unknown");
+    test.sender.latency = crate::sample::latency(30_000, 12);
+    assert_eq!(word(&test), "schedule");
+}
