@@ -232,7 +232,8 @@ fn state(lab: &LabInfo) -> String {
         (State::Building, Some(pid)) => format!("being built by {pid}"),
         (State::Held, Some(pid)) => format!("up, held by {pid}"),
         (State::Owned, Some(pid)) => format!("used by {pid}"),
-        (State::Damaged, _) => "damaged".into(),
+        (State::Damaged, _) if lab.gone.is_empty() => "damaged".into(),
+        (State::Damaged, _) => format!("damaged: {} gone", lab.gone.join(" ")),
         _ => "up".into(),
     };
     state + &lab.user.map_or(String::new(), |user| format!(", used by {user}"))

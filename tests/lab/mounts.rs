@@ -22,7 +22,7 @@ fn may_run(test: &str) -> bool {
 }
 
 #[test]
-fn a_lab_goes_down_after_somebodys_first_ip_netns_add() {
+fn a_lab_goes_down_after_somebodys_first_ip_netns_add_and_del() {
     if !may_run("the first 'ip netns add'") {
         return;
     }
@@ -32,12 +32,15 @@ fn a_lab_goes_down_after_somebodys_first_ip_netns_add() {
         awk '$5 == \"/run/netns\"' /proc/self/mountinfo | tail -n 1
         ip netns add x
         test \"$($PATHLAB lab exec m a -- ls /sys/class/net | tr '\\n' ' ')\" = 'eth0 lo '
+        ip netns del pathlab-m-b; $PATHLAB lab list
         $PATHLAB lab down m
         ip netns del x
         echo \"$(pins) pins\"; ls /run/netns"
     ));
     let place = out.lines().find(|line| line.contains(" /run/netns ")).unwrap_or("none");
     assert!(place.contains("shared:"), "/run/netns is not what iproute2 makes of it: {out}");
+    let listed = out.lines().find(|line| line.starts_with("m ")).unwrap_or("none");
+    assert!(listed.contains("damaged: b gone"), "somebody deleted a namespace of the lab: {out}");
     assert!(out.ends_with("down: m\n0 pins\n"), "{out}");
 }
 

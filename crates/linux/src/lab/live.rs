@@ -50,7 +50,7 @@ pub enum State {
     Held,
     /// It is up as long as the process that uses it lives.
     Owned,
-    /// What undoes it cannot be read any more.
+    /// What undoes it cannot be read any more, or somebody deleted a namespace of it (`gone`).
     Damaged,
 }
 
@@ -63,6 +63,9 @@ pub struct LabInfo {
     pub state: State,
     /// Its nodes; empty while it is being built.
     pub nodes: Vec<String>,
+    /// Those of its nodes whose namespace somebody deleted; taking the lab down removes the rest.
+    #[serde(default)]
+    pub gone: Vec<String>,
     /// Number of links; 0 while it is being built.
     pub links: usize,
     /// The process that builds, owns or holds it; none when no process has to live.
@@ -494,20 +497,26 @@ fn about(record: &Record) -> Option<About> {
 /// What a journal says of a lab; none when it cannot be read.
 fn info(journals: &Journals, name: String, record: Option<Record>) -> LabInfo {
     let about = record.as_ref().and_then(about);
+    let is_gone = |node: &&AboutNode| mount::pinned(&node.handle, node.netns).is_none();
+    let nodes = about.iter().flat_map(|about| &about.nodes);
+    let gone: Vec<String> = nodes.filter(is_gone).map(|node| node.name.clone()).collect();
+    let pinned = record.as_ref().is_some_and(|record| record.header.persistent);
     let state = match (&record, &about) {
         (None, _) => State::Damaged,
+        (_, Some(_)) if pinned && !gone.is_empty() => State::Damaged,
         (Some(_), None) => State::Building,
-        (Some(record), _) if record.header.persistent => State::Up,
+        _ if pinned => State::Up,
         (_, Some(about)) if about.held => State::Held,
         _ => State::Owned,
     };
     let links = about.as_ref().and_then(|about| Topology::parse(&about.topology, "").ok());
-    let owner = record.filter(|_| state != State::Up).map(|record| record.header.owner.pid);
+    let owner = record.filter(|_| !pinned || state == State::Building).map(|record| record.header.owner.pid);
     LabInfo {
         state,
         programs: about.iter().flat_map(|about| &about.programs).map(ProgramInfo::from).collect(),
         nodes: about.into_iter().flat_map(|about| about.nodes).map(|node| node.name).collect(),
         links: links.map_or(0, |topology| topology.links.len()),
+        gone: if state == State::Damaged { gone } else { vec![] },
         owner,
         user: claim::user(journals, &name),
         name,
