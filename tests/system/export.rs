@@ -227,6 +227,11 @@ fn clients_of_any_kind_cannot_stop_it() {
     let long = exporter.ask(&format!("GET /metrics HTTP/1.1\r\nA: {}", "b".repeat(20_000)));
     assert!(long.is_empty() || long.starts_with("HTTP/1.1 431"), "{long}");
     exporter.scrape();
+    // 32 have a place each; the next one is told so.
+    let crowd: Vec<TcpStream> = (0..32).map(|_| exporter.connect()).collect();
+    let busy = exporter.ask("GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(busy.starts_with("HTTP/1.1 503") && busy.contains("32 connections"), "{busy}");
+    drop(crowd);
     // The silent one is sent away in the end.
     let mut answer = vec![];
     let _ = (&silent).read_to_end(&mut answer);

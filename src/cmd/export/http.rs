@@ -1,6 +1,6 @@
 //! The counters over HTTP/1.1: `GET /metrics`, one request for each connection, read with httparse.
 //!
-//! **What.** [`start`] answers connections, each in a thread, at most [`MOST`] at a time. **Why no server library.** `docs/decisions/0017-export.md`.
+//! **What.** [`start`] answers connections, each in a thread, at most [`MOST`] at a time; as many more are told that it is busy. **Why no server library.** `docs/decisions/0017-export.md`.
 //!
 //! **Price.** A client has [`PATIENCE`] for its request and the answer together; one that says nothing, garbage or too much, or never reads, costs a
 //! thread for that long and then is gone.
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use study::export::prometheus;
 
-/// Connections at the same time.
+/// Connections at the same time that are given the counters; as many more are told to come again.
 const MOST: usize = 32;
 /// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -87,14 +87,19 @@ pub fn start(listener: ScrapeListener, source: &Arc<ExportSource>, counts: &Arc<
 fn admit(stream: TcpStream, open: &Arc<()>, source: &Arc<ExportSource>, counts: &Arc<ExportCounts>) {
     let place = Arc::clone(open);
     let (source, refusals, counts) = (Arc::clone(source), Arc::clone(counts), Arc::clone(counts));
+    // One is the listener's.
+    let connections = Arc::strong_count(open) - 1;
     let work = move || {
-        let is_scrape = answer(stream, &source, Instant::now() + PATIENCE).unwrap_or(false);
+        let reply = |asked: &Asked| match connections > MOST {
+            true => busy(),
+            false => reply(asked, || source.read().map(prometheus::text)),
+        };
+        let is_scrape = answer(stream, reply, Instant::now() + PATIENCE).unwrap_or(false);
         one_more(if is_scrape { &counts.scrapes } else { &counts.refused });
         drop(place);
     };
-    // The connection is closed without a word when there are too many, or no thread can be made.
-    let is_full = Arc::strong_count(open) > MOST + 1;
-    if is_full || std::thread::Builder::new().spawn(work).is_err() {
+    // The connection is closed without a word when there are far too many, or no thread can be made.
+    if connections > 2 * MOST || std::thread::Builder::new().spawn(work).is_err() {
         one_more(&refusals.refused);
     }
 }
@@ -104,9 +109,9 @@ fn one_more(count: &AtomicU64) {
 }
 
 /// Reads a request and answers it; true when it was a scrape.
-fn answer(mut stream: TcpStream, source: &ExportSource, deadline: Instant) -> io::Result<bool> {
+fn answer(mut stream: TcpStream, reply: impl FnOnce(&Asked) -> Reply, deadline: Instant) -> io::Result<bool> {
     let asked = read_head(&mut stream, deadline)?;
-    let reply = reply(&asked, || source.read().map(prometheus::text));
+    let reply = reply(&asked);
     write(&mut stream, &reply.bytes(asked == Asked::Head), deadline)?;
     Ok(reply.status == "200 OK" && reply.kind == prometheus::CONTENT_TYPE)
 }
@@ -204,6 +209,13 @@ fn reply(asked: &Asked, read: impl FnOnce() -> Result<String>) -> Reply {
         Asked::Garbage => Reply::new("400 Bad Request", "this is no request of HTTP\n"),
         Asked::TooLong => Reply::new("431 Request Header Fields Too Large", "the request is too long\n"),
     }
+}
+
+fn busy() -> Reply {
+    Reply::new(
+        "503 Service Unavailable",
+        format!("{MOST} connections are answered at a time, and so many are open; ask again\n"),
+    )
 }
 
 fn counters(read: Result<String>) -> Reply {
