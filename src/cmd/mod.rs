@@ -43,11 +43,14 @@ pub mod undo;
 pub mod vm;
 pub mod watch;
 
-/// Reads a file of text; `what` says what could not be done if it cannot be read.
+/// Reads a file of text, or standard input, which is `-`; `what` says what could not be done if it cannot be read.
 pub fn read_text(path: impl AsRef<Path>, what: &str) -> Result<String> {
     let path = path.as_ref();
-    std::fs::read_to_string(path)
-        .map_err(|error| Problem::input(format!("{what}: {error}")).at(path.display().to_string()))
+    let text = match path.as_os_str().as_encoded_bytes() {
+        b"-" => std::io::read_to_string(std::io::stdin()),
+        _ => std::fs::read_to_string(path),
+    };
+    text.map_err(|error| Problem::input(format!("{what}: {error}")).at(path.display().to_string()))
 }
 
 /// Reads every value of a flag; a value that cannot be read is reported with the flag's name.

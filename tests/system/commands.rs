@@ -59,11 +59,13 @@ fn bad_input_ends_with_one_sentence_and_code_2() {
     let nowhere = file("nowhere.plan", "topology bridge\npath a z\ntest ping\n");
     let no_lab = file("nolab.plan", "topology no-such-topology\ntest ping\n");
     let lab = file("bad.lab", "node a\nlink a:eth0 -- c:eth0\n");
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["run", &plan], "bad.plan:2:6: unknown test kind 'udp-strem'"),
         (&["run", &nowhere], "'z'"),
         (&["run", &no_lab], "no-such-topology"),
         (&["run", "no/such.plan"], "cannot read the plan"),
+        // Standard input, which is empty.
+        (&["run", "-"], "-: no topology"),
         (&["lab", "up", &lab], "bad.lab:2:"),
         (&["run", "--lab", "no-such-lab"], "no-such-lab"),
         (&["show", "no-such-run", "--dir", folder.path().to_str().unwrap()], "no-such-run"),

@@ -216,18 +216,9 @@ fn read_line(place: &str, line: &str, command: FlowModCommand) -> Result<Named> 
 /// The lines of a file that say something, each with its place.
 fn lines(path: &str) -> Result<Vec<(String, String)>> {
     let bare = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
-    let text = input(path)?;
+    let text = read_text(path, "cannot be read")?;
     let each = text.lines().enumerate().map(|(index, line)| (format!("{path}:{}", index + 1), bare(line)));
     Ok(each.filter(|(_, line)| !line.is_empty() && !file::is_heading(line)).collect())
-}
-
-/// The text of a file, or of standard input, which is `-`.
-fn input(file: &str) -> Result<String> {
-    match file {
-        "-" => std::io::read_to_string(std::io::stdin())
-            .map_err(|error| Problem::input(format!("cannot be read: {error}")).at(file)),
-        _ => read_text(file, "cannot be read"),
-    }
 }
 
 #[derive(Serialize)]

@@ -21,7 +21,7 @@ use study::criteria::{self, Criteria, MostLatency, MostLoss};
 /// Flags of `pathlab run`.
 #[derive(Args)]
 pub struct RunArgs {
-    /// The plan to follow; without one, the default plan (six tests through a kernel bridge).
+    /// The plan to follow, '-' from standard input; without one, the default plan (six tests through a kernel bridge).
     plan: Option<PathBuf>,
     /// Run each test for half a second: under 20 seconds for the default plan.
     #[arg(long)]
