@@ -9,7 +9,7 @@ use super::window::{LinkPair, MOST, Window, difference};
 use super::{LedgerInput, by_family};
 use crate::way::{self, Nodes, Section};
 use record::delta::sum;
-use record::snapshot::QdiscSample;
+use record::snapshot::{FilterSample, QdiscSample};
 use record::unit::many;
 use record::{DropSource, FlowObservation, Hop, NodeRole, drop};
 use std::collections::BTreeMap;
@@ -279,7 +279,7 @@ impl<'a> Readings<'a> {
                 if filter.hook != *hook || !families.contains(&filter.family.as_str()) || idle {
                     continue;
                 }
-                let key = format!("filter {} {}", filter.family, filter.chain);
+                let key = filter_key(filter);
                 let place = format!("{} {} at hook {hook}", filter.family, filter.chain);
                 match counted {
                     Some(counted) => {
@@ -291,6 +291,18 @@ impl<'a> Readings<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// Takes from filters what they counted of calls that the kernel refused for them: that has its name at the application.
+    pub fn spend_refused(&mut self, node: &str, hooks: &[&str], families: &[&str], mut calls: u64) {
+        for (filter, counted) in self.test.dropping_filters(node) {
+            let refuses = hooks.contains(&filter.hook.as_str()) && families.contains(&filter.family.as_str());
+            let Some(counted) = counted.filter(|_| refuses) else { continue };
+            let key = filter_key(filter);
+            let taken = self.shared.rest(node, &key, counted).min(calls);
+            self.shared.draw(node, &key, taken);
+            calls -= taken;
         }
     }
 
@@ -418,6 +430,11 @@ fn unsettled(test: &Window) -> u64 {
 #[derive(Default, Clone)]
 pub struct Shared {
     drawn: BTreeMap<(String, String), u64>,
+}
+
+/// What the counter of a filter is called where it is shared.
+fn filter_key(filter: &FilterSample) -> String {
+    format!("filter {} {}", filter.family, filter.chain)
 }
 
 impl Shared {

@@ -31,10 +31,13 @@ pub const APP_SEND: Station = Station {
     ..Station::new(StationKind::AppSend, "app send", Place::Node)
 };
 
-fn refused_calls(_: &mut Readings, gap: &mut Gap, at: &Visit) {
+fn refused_calls(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     for error in &at.end.send_errors {
         let evidence = format!("the kernel refused with {}", error.name);
-        gap.claim(&drop::send(&error.name), error.count, DropSource::Counter, evidence);
+        let refused = gap.claim(&drop::send(&error.name), error.count, DropSource::Counter, evidence);
+        if error.name == "EPERM" {
+            book.spend_refused(at.node, &["output", "postrouting"], IP_AND_INET, refused);
+        }
     }
 }
 

@@ -56,6 +56,33 @@ fn queue(twin: &mut Twin, buffers: u64, bytes: u64, drops: u64) {
     (qdisc.packets, qdisc.bytes, qdisc.drops) = (5 + buffers, 5000 + bytes, drops);
 }
 
+/// Seen with a filter at hook output and one at egress: the first had refused 92 calls, and the 74 frames of the second had its name, too.
+#[test]
+fn a_filter_that_refused_calls_does_not_name_what_died_behind_them() {
+    let mut twin = Twin::new(TrafficKind::UdpStream, 4, &[], true);
+    bulk(&mut twin, 100, 1108, 1034);
+    twin.sender.attempted = 1200;
+    twin.sender.send_errors = vec![NamedCount { name: "EPERM".into(), count: 92 }];
+    queue(&mut twin, 1034, 1034 * 142, 0);
+    transmit(&mut twin, "a", "eth0", 1034, 1034 * 142);
+    for counter in ["Ip.InReceives", "Ip.InDelivers", "Udp.InDatagrams"] {
+        count(&mut twin, "b", counter, 1034);
+    }
+    for (family, hook, dropped) in [("inet", "output", 92), ("netdev", "egress", 74)] {
+        twin.nodes.get_mut("a").unwrap().filters.push(FilterSample {
+            family: family.into(),
+            hook: hook.into(),
+            chain: format!("t/{hook}"),
+            drops: true,
+            counted: Some(dropped),
+        });
+    }
+    twin.seen.insert(("a".into(), "NETFILTER_DROP"), 166);
+    let ledger = twin.close();
+    assert_eq!(named(&ledger), ["app send send_EPERM 92", "ip out filter_egress 74"], "{ledger:#?}");
+    assert_eq!((ledger.unexplained, ledger.witness.status), (0, WitnessStatus::Agrees));
+}
+
 /// A paced sender: 90 full bursts of 10, then 100 single datagrams, of which the socket drops every one.
 #[test]
 fn bursts_need_not_be_full_to_be_dropped() {
