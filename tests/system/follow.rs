@@ -2,7 +2,9 @@
 //! counts of them.
 
 use crate::routing::lab;
-use crate::support::{Kept, TestLab, command, finish, installed, pathlab, run, skip, start, until_it_says};
+use crate::support::{
+    Kept, TestLab, command, finish, installed, is_root, pathlab, run, skip, start, until_it_says,
+};
 use crate::{alone, beside};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -354,4 +356,18 @@ fn datagrams_that_nobody_answers_are_what_their_readers_got() {
     assert_eq!((code, sent, received), (1, 30, 0), "{report:#}");
     assert!((0..=hidden).contains(&unexplained), "{report:#}");
     assert!(report.to_string().contains("neighbour_unresolved"), "{report:#}");
+}
+
+/// Seen with `pathlab follow … | head -1`, which had to be ended by hand.
+#[test]
+fn it_ends_when_nobody_reads_it_any_more() {
+    let _turn = beside();
+    if !is_root() {
+        return skip("a follower without a reader", "needs root");
+    }
+    let mut child = start(pathlab(&["follow", "udp > :9", "--in", ".", "--interval", "50ms"]));
+    until_it_says(&mut child, "following");
+    drop(child.stdout.take());
+    let output = finish(child, Duration::from_secs(20));
+    assert_eq!(output.status.code(), Some(0), "nothing was asked of it");
 }

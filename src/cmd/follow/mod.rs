@@ -85,7 +85,9 @@ fn tell(args: &FollowArgs, following: &mut Following, output: &Output) -> Result
         if now >= next && !args.quiet {
             let legs = following.look()?;
             let line = second(following.seconds(), &legs, &before, args.interval);
-            output.line(&line, words::second)?;
+            if !output.line(&line, words::second)? {
+                return Ok("reader_gone");
+            }
             before = legs;
         }
         while next <= now {
