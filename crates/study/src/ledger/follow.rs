@@ -233,22 +233,35 @@ impl Way<'_> {
         drafts.iter_mut().for_each(|draft| name_rest(draft, &mut book.pool));
         let mut stations: Vec<Station> = drafts.into_iter().map(|draft| draft.station).collect();
         let last = self.last_station(&mut book.pool);
-        let first = self.first_station(&mut book.pool);
+        let first = self.first_stations(&mut book.pool);
         stations.splice(0..0, first);
         stations.extend(last);
         (stations, self.not_missed(&book.pool))
     }
 
-    /// The sender's node: what went out, and what the witness saw die before.
-    fn first_station(&self, pool: &mut Pool) -> Option<Station> {
-        let (node, section) = (self.origin.stack()?, self.section(Some(&self.origin))?);
+    /// The sender's node: what went out, and what the witness saw die before. Of frames that had come back as many died there, which are copies,
+    /// and only the others may have left it again.
+    fn first_stations(&self, pool: &mut Pool) -> Vec<Station> {
+        let (Some(node), Some(section)) = (self.origin.stack(), self.section(Some(&self.origin))) else {
+            return vec![];
+        };
+        let returned = self.returned(section);
+        let back = pool.rest(node, returned);
+        let ended = sum(back.iter().map(|(_, count)| *count));
         let drops = named(pool.rest(node, u64::MAX));
         let dropped = sum(drops.iter().map(|drop| drop.count));
-        let entered = self.sent(section).saturating_add(dropped);
-        Some(Station {
-            drops,
-            ..self.station(node, StationKind::IpOut, "ip out", entered, self.sent(section))
-        })
+        let sent = section.left.saturating_sub(returned - ended);
+        let out = self.station(node, StationKind::IpOut, "ip out", sent.saturating_add(dropped), sent);
+        let died: Vec<String> =
+            back.iter().map(|(seen, count)| format!("{count} of {}", seen.reason)).collect();
+        let evidence = format!("they came back to {node}; {}", died.join(", "));
+        let copies = Drop { name: drop::COPY.into(), count: ended, source: DropSource::Counter, evidence };
+        let ends = Station {
+            drops: vec![copies],
+            ..self.station(node, StationKind::IpForward, "ip forward", ended, 0)
+        };
+        let ends = Some(ends).filter(|_| ended > 0);
+        std::iter::once(Station { drops, ..out }).chain(ends).collect()
     }
 
     /// The receiver's node: what came in, and what the witness saw die behind.
@@ -399,8 +412,12 @@ impl Way<'_> {
 
     /// On a way in a circle all that went out was sent, else what had come back was not sent again.
     fn sent(&self, section: &Section) -> u64 {
-        let returned = if self.receiver.as_ref() == Some(&self.origin) { 0 } else { section.entered };
-        section.left.saturating_sub(returned)
+        section.left.saturating_sub(self.returned(section))
+    }
+
+    /// What came back to the sender.
+    fn returned(&self, section: &Section) -> u64 {
+        if self.receiver.as_ref() == Some(&self.origin) { 0 } else { section.entered }
     }
 
     /// The same for what came to the receiver.

@@ -226,6 +226,24 @@ fn what_comes_back_over_the_loopback_interface_has_arrived() {
     assert_eq!((leg.sent, leg.received, leg.unexplained), (30, 20, 0), "{:#?}", leg.stations);
 }
 
+/// Seen with multicast over a port of a bridge that reflects it: the sender's node threw away what came back, and that was said to have died
+/// before it was sent.
+#[test]
+fn what_came_back_to_its_sender_and_died_there_had_left_it() {
+    let flow = flow_of(&[
+        ("a", "eth0", ("s", "p1"), [50, 50]),
+        ("s", "p1", ("a", "eth0"), [50, 50]),
+        ("s", "p2", ("b", "eth0"), [0, 50]),
+        ("b", "eth0", ("s", "p2"), [50, 0]),
+    ]);
+    let died = WitnessInput::Counted { details: vec![seen("a", "IP_RPFILTER", 50)], lost: 0 };
+    let leg = open_leg(&flow, &[], &died);
+    assert_eq!((leg.sent, leg.received, leg.unexplained), (50, 50, 0), "{:#?}", leg.stations);
+    let drops = leg.stations.iter().flat_map(|one| one.drops.iter().map(move |drop| (&one.station, drop)));
+    let drops: Vec<_> = drops.map(|(at, drop)| (at.as_str(), drop.name.as_str(), drop.count)).collect();
+    assert_eq!(drops, [("ip forward", "copy", 50)], "{:#?}", leg.stations);
+}
+
 /// a → r → b, of which some end at r and some begin there.
 fn over_a_router(into: u64, out: u64) -> FlowObservation {
     flow_of(&[
