@@ -34,7 +34,7 @@ pub struct SendLedger {
     pub drops: Vec<PlaceDrop>,
     /// Frames that still waited in a queue when the counters were read.
     pub queued: u64,
-    /// What nothing of this explains; negative when much other traffic left by the same interface.
+    /// What nothing of this explains.
     pub residual: i64,
     /// Up to how many frames of others may be among these, or have hidden a loss.
     #[serde(default)]

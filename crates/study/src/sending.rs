@@ -7,8 +7,8 @@
 //! discipline or the interface, and by the port whose call failed. One reckoning knows which is which; a second one
 //! would sooner or later say other words for the same loss.
 //!
-//! **Price.** Frames of other traffic at the interface are known only by being too many: up to 16 + 1/1000 of them are
-//! taken off, and are the uncertainty.
+//! **Price.** Frames of other traffic at the interface are known only by being too many: they are taken off, and as many of ours may
+//! be lost behind them, which is the uncertainty.
 
 use crate::ledger::{self, LedgerInput, Ports, WitnessInput};
 use record::delta::sum;
@@ -48,6 +48,7 @@ pub fn close(report: &mut SendReport, seen: &SendSeen) {
     frames.residual = sum([frames.asked, frames.duplicated]).wrapping_sub(booked) as i64;
     if frames.residual < 0 {
         notes.push(others(frames.residual.unsigned_abs()));
+        take_off_others(frames);
     }
     let seconds = report.seconds;
     report.frames_per_second = if seconds > 0.0 { frames.transmitted as f64 / seconds } else { 0.0 };
@@ -72,6 +73,14 @@ fn as_it_was_called(seen: &SendSeen) -> Option<(SendSeen, String)> {
     let qdiscs = node.qdiscs.iter_mut().map(|qdisc| &mut qdisc.interface);
     links.chain(qdiscs.filter(|of| **of == name)).for_each(|of| of.clone_from(&seen.interface));
     Some((seen, name))
+}
+
+/// No more can have left than was asked for and is nowhere else; the rest is others', who may hide as many lost ones as they are.
+fn take_off_others(frames: &mut SendLedger) {
+    let others = frames.residual.unsigned_abs().min(frames.transmitted);
+    frames.transmitted -= others;
+    frames.residual = frames.residual.saturating_add_unsigned(others);
+    frames.uncertainty = frames.uncertainty.max(others.min(frames.transmitted));
 }
 
 fn others(more: u64) -> String {
@@ -323,7 +332,7 @@ mod tests {
 
     #[test]
     fn copies_that_a_fault_made_were_to_leave_too() {
-        for (left, more, residual) in [(12, 0, 0), (11, 0, 1), (13, 1, 0), (63, 0, -51)] {
+        for (left, more, residual) in [(12, 0, 0), (11, 0, 1), (13, 1, 0), (63, 12, 0)] {
             let mut report = books(10, 10, 12);
             report.frames.duplicated = 2;
             let report = closed(report, &seen(Some((look(0, 0, None), look(left, 0, None))), &[]));
@@ -389,6 +398,11 @@ mod tests {
             "{:?}",
             report.notes
         );
+        // Seen beside a stranger's flood: "sent 77,716 of 3 frames", at 10 million in a second.
+        let report = closed(books(3, 3, 3), &seen(Some((look(0, 0, None), look(77_716, 0, None))), &[]));
+        let SendLedger { transmitted, residual, uncertainty, .. } = report.frames;
+        assert_eq!((transmitted, residual, uncertainty), (3, 0, 3));
+        assert!(report.notes[0].contains("77713 more frames left"), "{:?}", report.notes);
         let mut dark = look(4, 0, None);
         dark.nodes.get_mut("host").unwrap().links[0].carrier = false;
         let report = closed(books(10, 10, 10), &seen(Some((look(0, 0, None), dark)), &[]));
