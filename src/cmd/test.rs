@@ -222,11 +222,21 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         false => (&outcome.receiver, "nothing arrived at the receiver"),
     };
     if end.unique == 0 && end.received_bytes == 0 {
-        return Err(
-            Problem::measured(what).help("find where it is dropped with 'pathlab capture' along the path")
-        );
+        return Err(nothing_came(what, observed.as_ref().ok()));
     }
     if args.require_valid { required_valid(&observed) } else { Ok(()) }
+}
+
+/// Where it ended, as far as the ledger or the kernel's word on drops tells.
+fn nothing_came(what: &str, observed: Option<&TestRecord>) -> Problem {
+    match observed.map(|test| &test.limit).filter(|limit| !limit.place.is_empty()) {
+        Some(limit) => {
+            Problem::measured(format!("{what}: {}: {}", limit.place, limit.evidence)).help(&limit.advice)
+        }
+        None => {
+            Problem::measured(what).help("find where it is dropped with 'pathlab capture' along the path")
+        }
+    }
 }
 
 /// The figures are valid, and somebody could tell.
@@ -496,6 +506,16 @@ mod tests {
         });
         assert!(text.contains("received    9 messages, 1 lost (10.000 %), 2 out of order\n"), "{text}");
         assert!(text.contains("throughput  9.00 datagrams/s, 4.61 kbit/s"), "{text}");
+        let limit = record::Limit {
+            place: "node b, ip in".into(),
+            evidence: "5 of 5 frames: filter_input".into(),
+            advice: "look at it".into(),
+            ..record::Limit::default()
+        };
+        let observed = TestRecord { limit, ..TestRecord::default() };
+        let said = nothing_came("no reply came back", Some(&observed)).to_string();
+        assert_eq!(said, "no reply came back: node b, ip in: 5 of 5 frames: filter_input; look at it");
+        assert!(nothing_came("no reply came back", None).to_string().contains("pathlab capture"));
         let at_once = Summary { messages_per_second: 0.0, throughput_bps: 0.0, lost: Some(0) };
         assert!(throughput(&spec, &outcome, &at_once).starts_with("not known"));
     }
