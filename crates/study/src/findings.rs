@@ -117,7 +117,7 @@ const RULES: &[Rule] = &[
     ),
     (
         Severity::Note,
-        "the ends tell more than figures",
+        "the sender or the receiver notes something",
         |test| {
             let ends = [("sender", &test.sender), ("receiver", &test.receiver)];
             let of = |(end, report): (&'static str, &EndReport)| {
