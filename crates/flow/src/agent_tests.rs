@@ -2,7 +2,7 @@
 //! number. LINCX left half of OpenFlow out; each of its known defects is a test with its name here.
 
 use crate::agent::{Effects, OpenFlowAgent, SwitchIdentity};
-use crate::error::{BadRequest, FlowMonitorFailed};
+use crate::error::{BadRequest, FlowMonitorFailed, HelloFailed};
 use crate::interpret::{self, InputFrame, OutputFrame, Verdict};
 use crate::openflow::action::{Action, Actions, GotoTable, Instruction, Output, SetQueue, ToGroup, ToMeter};
 use crate::openflow::bytes::{Bytes, Hex, Tagged, Version};
@@ -717,7 +717,8 @@ fn a_monitor_of_1_3_hears_of_rules_until_it_is_cancelled() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever a controller says, the switch answers what must be answered, once and under its number, and lives on.
+    /// Whatever a controller says, the switch answers what must be answered, once and under its number, and lives on, unless the controller
+    /// refuses its hello.
     #[test]
     fn any_messages_are_answered_or_refused(v14 in any::<bool>(), seeds in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..12)) {
         let version = Version::ALL[usize::from(v14)];
@@ -732,10 +733,16 @@ proptest! {
                 Body::FeaturesRequest(_) | Body::GetConfigRequest(_) | Body::GetAsyncRequest(_) | Body::BarrierRequest(_)
                     | Body::RoleRequest(_) | Body::MultipartRequest(_) | Body::BundleControl(_) | Body::QueueConfigRequest(_)
             );
+            let refused = Fault::from(HelloFailed::Incompatible).kind;
+            let ends = matches!(&body, Body::Error(error) if error.fault.kind == refused);
             let name = body.name();
             let replies = world.ask(0, body);
             prop_assert!(!silent || replies.is_empty(), "{} had {:?}", name, replies);
             prop_assert!(!must || more || !replies.is_empty(), "{} had no answer", name);
+            prop_assert_eq!(world.wires[0].0.is_down(), ends);
+            if ends {
+                return Ok(());
+            }
             world.frame(1);
             world.told(0);
         }

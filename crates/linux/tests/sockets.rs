@@ -251,7 +251,7 @@ fn what_cannot_be_sent_is_refused_by_name_and_stops_nothing() {
 #[test]
 fn what_only_the_kernel_finds_wrong_is_refused_by_name_and_stops_nothing() {
     alone("wrong for the kernel", || {
-        // A super-frame of a protocol that the kernel cannot cut: it looks right here (a ring's slot says
+        // A super-frame that is said to be IPv4 and is IPv6 by its ethertype: it looks right here (a ring's slot says
         // TP_STATUS_WRONG_FORMAT then, a message EINVAL).
         let segments = Segments { kind: SegmentKind::Tcp4, size: 10, header: 54, ecn: false };
         let wrong = Offload { segments: Some(segments), ..Offload::NONE };
@@ -259,8 +259,12 @@ fn what_only_the_kernel_finds_wrong_is_refused_by_name_and_stops_nothing() {
             let (mut from_port, mut to_port) = (receiver("int:b", PortOptions::default()), transmitter(to));
             let mut memory = Frames::new(5, 2000);
             for number in 0..5 {
-                let offload = if number % 2 == 1 { wrong } else { Offload::NONE };
-                assert!(memory.push(&frame(number, 200), Meta { offload, ..Meta::default() }));
+                let (mut bytes, mut offload) = (frame(number, 200), Offload::NONE);
+                if number % 2 == 1 {
+                    bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
+                    offload = wrong;
+                }
+                assert!(memory.push(&bytes, Meta { offload, ..Meta::default() }));
             }
             let mut batch = memory.batch();
             let all = batch.all();
