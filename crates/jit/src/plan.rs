@@ -317,7 +317,7 @@ impl Plan {
         match strategy {
             Strategy::Direct => plan(
                 "direct",
-                format!("{rules} rules are compared in code; a hash costs as much as {DIRECT} comparisons"),
+                format!("compared in code; a hash costs as much as {DIRECT} comparisons"),
                 1.0 + rules as f64,
                 format!("more than {DIRECT} rules: hash tables"),
             ),
@@ -372,9 +372,10 @@ fn change(probes: &[Probe]) -> String {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { table, rules, strategy, why, estimate_ns, change } = self;
+        let plural = if *rules == 1 { "" } else { "s" };
         write!(
             f,
-            "table {table}: {rules} rules, {strategy}, about {estimate_ns:.0} ns: {why} (otherwise: {change})"
+            "table {table}: {rules} rule{plural}, {strategy}, about {estimate_ns:.0} ns: {why} (otherwise: {change})"
         )
     }
 }
