@@ -185,27 +185,35 @@ impl Sampling {
         }
     }
 
-    /// Waits for the time of the next sample; why it ended, if it did. Times that have passed are missed, not made up for.
+    /// Waits for the time of the next sample; why it ended, if it did. Times that have passed are missed, not made up for; those after
+    /// the end are none.
     fn wait(&mut self, interval: Duration, duration: Option<Duration>) -> Option<&'static str> {
-        let step = interval.as_nanos().max(1) as u64;
-        let late = clock::monotonic_ns().saturating_sub(self.next_ns) / step;
-        self.missed += late;
-        self.next_ns += step * (late + 1);
-        let end_ns = duration.map(|duration| self.begun_ns + duration.as_nanos() as u64);
+        let step_ns = interval.as_nanos().max(1) as u64;
+        let end_ns = duration.map_or(u64::MAX, |duration| self.begun_ns + duration.as_nanos() as u64);
+        self.next_ns += step_ns;
+        self.miss(clock::monotonic_ns().saturating_add(1).min(end_ns), step_ns);
         loop {
             if process::interrupted() {
                 process::forget_interrupt();
                 return Some("interrupted");
             }
             let now = clock::monotonic_ns();
-            if end_ns.is_some_and(|end| now >= end) {
+            if now >= end_ns {
+                self.miss(end_ns, step_ns);
                 return Some("duration");
             }
             if now >= self.next_ns {
                 return None;
             }
-            clock::sleep_until(self.next_ns.min(now + TURN_NS).min(end_ns.unwrap_or(u64::MAX)));
+            clock::sleep_until(self.next_ns.min(now + TURN_NS).min(end_ns));
         }
+    }
+
+    /// Misses the times of samples from the next one on that lie before a time.
+    fn miss(&mut self, until_ns: u64, step_ns: u64) {
+        let missed = until_ns.saturating_sub(self.next_ns).div_ceil(step_ns);
+        self.missed += missed;
+        self.next_ns += missed * step_ns;
     }
 
     fn report(self, wish: &TcpWish, ended: &str) -> TcpReport {
