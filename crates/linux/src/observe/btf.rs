@@ -6,9 +6,10 @@
 //! **Why.** Neither structure offsets nor drop-reason numbers are a stable interface; value 6 has been
 //! `SOCKET_FILTER` and is `SOCKET_RCVBUFF` on Linux 6.18. They are always taken from the kernel that runs.
 //!
-//! **Price.** One pass over about 140 000 types (5.5 MB) to find the few that are asked for; nothing else is kept.
+//! **Price.** One pass over about 140 000 types (5.5 MB), once for a process; the types and their names (about 7 MB) stay in memory.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use crate::netlink::u32_at;
 
@@ -25,14 +26,14 @@ const ENUM64: u32 = 19;
 /// Anonymous members may nest; real kernels nest four deep.
 const MAX_DEPTH: u32 = 16;
 
-/// A parsed BTF blob that remembers where the wanted types are.
+/// A parsed BTF blob.
 #[derive(Debug)]
 pub struct Btf<'a> {
     types: &'a [u8],
     strings: &'a [u8],
     /// Byte offset of each type, by its id less one.
     starts: Vec<u32>,
-    /// Ids of the wanted structs and unions, enums, and typedefs, by name.
+    /// Ids of structs and unions, enums, and typedefs, by name.
     named: HashMap<&'a str, u32>,
 }
 
@@ -57,6 +58,22 @@ struct Type {
     data: usize,
 }
 
+/// The types of the running kernel, read once for all programs of this process.
+///
+/// # Errors
+/// The sentence why they cannot be read.
+pub fn of_kernel() -> Result<&'static Btf<'static>, String> {
+    static BLOB: OnceLock<Vec<u8>> = OnceLock::new();
+    static TYPES: OnceLock<Result<Btf<'static>, String>> = OnceLock::new();
+    let found = TYPES.get_or_init(|| {
+        let blob = std::fs::read("/sys/kernel/btf/vmlinux").map_err(|error| {
+            format!("the kernel's own types cannot be read (/sys/kernel/btf/vmlinux: {error})")
+        })?;
+        Btf::parse(BLOB.get_or_init(|| blob)).ok_or_else(|| "the kernel's BTF cannot be read".into())
+    });
+    found.as_ref().map_err(Clone::clone)
+}
+
 /// Bytes that follow the common header of a type of that kind.
 fn data_bytes(kind: u32, count: usize) -> Option<usize> {
     Some(match kind {
@@ -70,8 +87,8 @@ fn data_bytes(kind: u32, count: usize) -> Option<usize> {
 }
 
 impl<'a> Btf<'a> {
-    /// Indexes the blob and remembers the types of the wanted names. None if it is not BTF or is cut short.
-    pub fn parse(blob: &'a [u8], wanted: &[&str]) -> Option<Btf<'a>> {
+    /// Indexes the blob. None if it is not BTF or is cut short.
+    pub fn parse(blob: &'a [u8]) -> Option<Btf<'a>> {
         if blob.get(..2)? != MAGIC.to_ne_bytes() {
             return None;
         }
@@ -82,7 +99,7 @@ impl<'a> Btf<'a> {
         };
         let mut btf =
             Btf { types: section(8)?, strings: section(16)?, starts: Vec::new(), named: HashMap::new() };
-        btf.index(wanted)?;
+        btf.index()?;
         Some(btf)
     }
 
@@ -100,7 +117,7 @@ impl<'a> Btf<'a> {
         }
     }
 
-    fn index(&mut self, wanted: &[&str]) -> Option<()> {
+    fn index(&mut self) -> Option<()> {
         let mut at = 0;
         while at < self.types.len() {
             let found = self.type_at(at)?;
@@ -109,19 +126,12 @@ impl<'a> Btf<'a> {
             if !matches!(found.kind, STRUCT | UNION | ENUM | ENUM64 | TYPEDEF) || found.name == 0 {
                 continue;
             }
-            // The first definition of a name wins; comparing bytes before UTF-8 keeps this pass short.
-            if let Some(name) = self.wanted_name(found.name, wanted) {
+            // The first definition of a name wins.
+            if let Some(name) = self.string(found.name) {
                 self.named.entry(name).or_insert(self.starts.len() as u32);
             }
         }
         (at == self.types.len()).then_some(())
-    }
-
-    fn wanted_name(&self, offset: u32, wanted: &[&str]) -> Option<&'a str> {
-        let tail = self.strings.get(offset as usize..)?;
-        let is = |name: &&&str| tail.starts_with(name.as_bytes()) && tail.get(name.len()) == Some(&0);
-        let length = wanted.iter().find(is)?.len();
-        std::str::from_utf8(&tail[..length]).ok()
     }
 
     fn type_at(&self, at: usize) -> Option<Type> {
@@ -295,12 +305,10 @@ mod tests {
         blob
     }
 
-    const WANTED: [&str; 3] = ["outer", "colour", "inner"];
-
     #[test]
     fn members_are_found_through_anonymous_ones_and_paths() {
         let blob = small();
-        let btf = Btf::parse(&blob, &WANTED).expect("well formed");
+        let btf = Btf::parse(&blob).expect("well formed");
         assert_eq!(btf.member("outer", "a"), Some(Member { offset: 0, size: 4 }));
         assert_eq!(btf.member("outer", "deep"), Some(Member { offset: 10, size: 2 }));
         assert_eq!(btf.member("outer", "within.member"), Some(Member { offset: 20, size: 4 }));
@@ -316,8 +324,7 @@ mod tests {
             return println!("SKIP: this kernel has no BTF");
         };
         let before = crate::sys::clock::thread_cpu_ns();
-        let btf =
-            Btf::parse(&blob, &["sk_buff", "net", "skb_drop_reason", "btf_trace_kfree_skb"]).expect("BTF");
+        let btf = Btf::parse(&blob).expect("BTF");
         let took = crate::sys::clock::thread_cpu_ns() - before;
         println!("BTF: {} types of {} bytes in {} us", btf.starts.len(), blob.len(), took / 1000);
         assert_eq!(btf.member("sk_buff", "network_header").map(|m| m.size), Some(2));
@@ -335,7 +342,7 @@ mod tests {
                 if let Some(place) = blob.get_mut(at) { *place = byte; }
             }
             blob.truncate(cut.max(2));
-            if let Some(btf) = Btf::parse(&blob, &WANTED) {
+            if let Some(btf) = Btf::parse(&blob) {
                 for path in ["a", "deep", "within.member", "wide", "bits", "no.such"] { let _ = btf.member("outer", path); }
                 let _ = btf.values("colour");
                 let _ = btf.arguments("inner");
@@ -344,7 +351,7 @@ mod tests {
 
         #[test]
         fn noise_is_not_btf(noise in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Btf::parse(&noise, &WANTED);
+            let _ = Btf::parse(&noise);
         }
     }
 }

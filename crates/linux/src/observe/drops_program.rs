@@ -59,21 +59,16 @@ const MEMBERS: [(&str, &str, u32); 20] = [
 /// Which namespace it is, for ever (Linux 5.12).
 const COOKIE: (&str, &str) = ("net", "net_cookie");
 
-/// The types that [`Layout::find`] needs.
-const TYPES: [&str; 7] =
-    ["sk_buff", "net_device", "net", "sock", "skb_shared_info", "skb_drop_reason", "btf_trace_kfree_skb"];
-
 impl Layout {
     /// Finds everything in the kernel's BTF.
     ///
     /// # Errors
     /// The name of the first thing that this kernel does not have, or has in another size.
-    pub fn find(blob: &[u8]) -> Result<Layout, String> {
-        let btf = Btf::parse(blob, &TYPES).ok_or("the kernel's BTF cannot be read")?;
+    pub fn find(btf: &Btf<'_>) -> Result<Layout, String> {
         let member = |&(outer, path, size): &(&'static str, &'static str, u32)| {
             Ok(((outer, path), btf.offset(outer, path, size)?))
         };
-        let reasons = reasons(&btf)?;
+        let reasons = reasons(btf)?;
         let arguments = btf.arguments("btf_trace_kfree_skb").ok_or("this kernel has no kfree_skb event")?;
         if arguments < 4 {
             return Err("the kfree_skb event of this kernel has no reason (Linux 5.17 has)".into());
@@ -125,12 +120,11 @@ fn reasons(btf: &Btf) -> Result<Vec<(u32, String)>, String> {
 ///
 /// # Errors
 /// Why there are none.
-pub fn reason_names(blob: &[u8]) -> Result<Vec<String>, String> {
-    let btf = Btf::parse(blob, &["skb_drop_reason"]).ok_or("the kernel's BTF cannot be read")?;
+pub fn reason_names(btf: &Btf<'_>) -> Result<Vec<String>, String> {
     let is_one = |name: &String| {
         !["SKB_NOT_DROPPED_YET", "SKB_CONSUMED", "MAX", "SUBSYS_MASK"].contains(&name.as_str())
     };
-    Ok(reasons(&btf)?.into_iter().map(|(_, name)| name).filter(is_one).collect())
+    Ok(reasons(btf)?.into_iter().map(|(_, name)| name).filter(is_one).collect())
 }
 
 /// What a key says was counted.

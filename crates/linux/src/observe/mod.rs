@@ -278,8 +278,7 @@ fn unobservable(node: &str, error: &std::io::Error) -> Problem {
 /// # Errors
 /// Why it does not tell them.
 pub fn drop_reasons() -> std::result::Result<Vec<String>, String> {
-    let blob = std::fs::read("/sys/kernel/btf/vmlinux").map_err(|error| format!("no BTF: {error}"))?;
-    drops_program::reason_names(&blob)
+    drops_program::reason_names(btf::of_kernel()?)
 }
 
 /// Busy CPU time of all CPUs since boot, in seconds: user, system and interrupts (resolution one tick).

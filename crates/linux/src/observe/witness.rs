@@ -27,7 +27,7 @@ use super::drops_program::{
     assemble,
 };
 use super::flow::Flow;
-use super::{links, symbols};
+use super::{btf, links, symbols};
 use crate::netlink::{Family, Netlink, u32_at, u64_at};
 use crate::sys::perf::EventCount;
 use crate::sys::{bpf, netns};
@@ -387,10 +387,7 @@ fn interface_names(place: &Place) -> BTreeMap<u32, String> {
 pub(super) fn layout() -> Result<&'static Layout, String> {
     static LAYOUT: OnceLock<Result<Layout, String>> = OnceLock::new();
     let found = LAYOUT.get_or_init(|| {
-        let blob = std::fs::read("/sys/kernel/btf/vmlinux").map_err(|error| {
-            format!("the kernel's own types cannot be read (/sys/kernel/btf/vmlinux: {error})")
-        })?;
-        let layout = Layout::find(&blob)?;
+        let layout = Layout::find(btf::of_kernel()?)?;
         if layout.fits() {
             Ok(layout)
         } else {

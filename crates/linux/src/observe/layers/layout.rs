@@ -34,9 +34,7 @@ impl Layout {
     ///
     /// # Errors
     /// The name of the first thing that this kernel does not have, or has in another size.
-    pub fn find(blob: &[u8]) -> Result<Layout, String> {
-        let btf = Btf::parse(blob, &["sk_buff", "net_device", "net", "sock", "tcp_sock"])
-            .ok_or("the kernel's BTF cannot be read")?;
+    pub fn find(btf: &Btf<'_>) -> Result<Layout, String> {
         let member = |&(outer, path, size): &(&'static str, &'static str, u32)| {
             Ok(((outer, path), btf.offset(outer, path, size)?))
         };

@@ -31,6 +31,7 @@ use self::gather::{Gathered, RawPlace, Stamp};
 use self::layout::{Cell, LayerEvent, Layout};
 use self::program::{Choice, Exchange, MapFds, Numbering, assemble};
 use super::Actor;
+use super::btf;
 use super::flow::Flow;
 use super::tracepoints::{refused, rejection};
 use crate::netlink::u64_at;
@@ -292,10 +293,7 @@ impl Programs {
     }
 
     fn run_all(&mut self, choice: &Choice) -> std::result::Result<(), String> {
-        let blob = std::fs::read("/sys/kernel/btf/vmlinux").map_err(|error| {
-            format!("the kernel's own types cannot be read (/sys/kernel/btf/vmlinux: {error})")
-        })?;
-        let layout = Layout::find(&blob)?;
+        let layout = Layout::find(btf::of_kernel()?)?;
         let maps = MapFds {
             cell: self.cell.raw_fd(),
             calls: self._calls.raw_fd(),

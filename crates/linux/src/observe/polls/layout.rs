@@ -33,15 +33,12 @@ pub struct Layout {
     pub skb_iif: u32,
 }
 
-const TYPES: [&str; 4] = ["napi_struct", "net_device", "net", "sk_buff"];
-
 impl Layout {
     /// Finds everything in the kernel's BTF.
     ///
     /// # Errors
     /// The name of the first thing that this kernel does not have, or has in another size.
-    pub fn find(blob: &[u8]) -> Result<Layout, String> {
-        let btf = Btf::parse(blob, &TYPES).ok_or("the kernel's BTF cannot be read")?;
+    pub fn find(btf: &Btf<'_>) -> Result<Layout, String> {
         let buffer = |path, size| btf.offset("sk_buff", path, size);
         let layout = Layout {
             napi_dev: btf.offset("napi_struct", "dev", 8)?,

@@ -25,6 +25,7 @@ use record::snapshot::Counters;
 
 use self::layout::{Cell, Layout, Measure, SLOT_FIRST, Slot, Tracepoint};
 use self::program::{MapFds, Target, assemble};
+use super::btf;
 use super::tracepoints::{refused, rejection};
 use crate::netlink::u64_at;
 use crate::sys::bpf;
@@ -194,10 +195,7 @@ impl PollCounters {
     fn of(wanted: &Wanted<'_>, events: &[Tracepoint]) -> Result<PollCounters, String> {
         let slots = slot_of(wanted.napis.len());
         let maps = Maps::create(slots, wanted).map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
-        let blob = std::fs::read("/sys/kernel/btf/vmlinux").map_err(|error| {
-            format!("the kernel's own types cannot be read (/sys/kernel/btf/vmlinux: {error})")
-        })?;
-        let layout = Layout::find(&blob)?;
+        let layout = Layout::find(btf::of_kernel()?)?;
         let (interface, namespace) = (wanted.interface, wanted.namespace);
         let target = Target { interface, namespace, budget: budget().unwrap_or(i32::MAX), maps: maps.fds() };
         let measuring = bpf::measure_programs().ok();

@@ -23,9 +23,7 @@ impl Layout {
     ///
     /// # Errors
     /// The name of the first thing that this kernel does not have, or has elsewhere.
-    pub fn find(blob: &[u8]) -> Result<Layout, String> {
-        let types = ["task_struct", "napi_struct", "net_device", "net"];
-        let btf = Btf::parse(blob, &types).ok_or("the kernel's BTF cannot be read")?;
+    pub fn find(btf: &Btf<'_>) -> Result<Layout, String> {
         let pid = btf.offset("task_struct", "pid", 4)?;
         if btf.offset("task_struct", "tgid", 4)? != pid + 4 {
             return Err("task_struct.tgid does not lie behind pid in this kernel".into());

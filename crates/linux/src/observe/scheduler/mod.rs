@@ -24,6 +24,7 @@ use record::time::{SchedulerCounts, SeenWait, Taker};
 
 use self::layout::{Cell, Group, Layout, Polls, SchedulerEvent, TURN_BYTES, TURNS, Thread};
 use self::program::{FORGOTTEN, MapFds, assemble};
+use super::btf;
 use super::tracepoints::{refused, rejection};
 use crate::netlink::{u32_at, u64_at};
 use crate::sys::bpf;
@@ -128,10 +129,7 @@ impl SchedulerPrograms {
                 "process ids here are not those of the kernel's events (a namespace of processes)".into()
             );
         }
-        let blob = std::fs::read("/sys/kernel/btf/vmlinux").map_err(|error| {
-            format!("the kernel's own types cannot be read (/sys/kernel/btf/vmlinux: {error})")
-        })?;
-        let layout = Layout::find(&blob)?;
+        let layout = Layout::find(btf::of_kernel()?)?;
         let maps = Maps::create(pids).map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
         let measuring = bpf::measure_programs().ok();
         let mut running = vec![];
