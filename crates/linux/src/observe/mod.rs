@@ -58,6 +58,7 @@ pub mod tcp_sockets;
 mod time_watch;
 mod tracepoints;
 pub mod traffic;
+mod udp_calls;
 pub mod waits;
 pub mod watch;
 pub mod witness;

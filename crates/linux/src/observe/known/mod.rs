@@ -7,7 +7,8 @@
 //! reading shows it.
 //!
 //! **Price.** Some thousand small files (each thread of each process has one), and some requests for each interface; the facts state the
-//! CPU time. Nothing is written. The reason why a soft interrupt ended needs a program of the kernel, while the window lasts.
+//! CPU time. Nothing is written. Why a soft interrupt ended, and which system calls carried datagrams, is counted by programs of the kernel, while
+//! the window lasts.
 
 mod device;
 mod files;
@@ -25,6 +26,7 @@ use record::facts::{Fact, Facts, Known};
 use record::{Problem, Result};
 
 use super::polls::PollCounters;
+use super::udp_calls::UdpCalls;
 use super::{interrupts, llstat, processes, qdiscs};
 use crate::netlink::{Family, Netlink};
 use crate::sys::{clock, netns};
@@ -38,6 +40,7 @@ pub struct FactSources {
     /// The only interface that is asked for.
     only: Option<String>,
     polls: std::result::Result<PollCounters, String>,
+    udp_calls: std::result::Result<UdpCalls, String>,
 }
 
 /// Everything at one time.
@@ -81,7 +84,18 @@ impl FactSources {
     }
 
     fn of(nodes: Vec<(String, Option<OwnedFd>)>, only: Option<&str>) -> FactSources {
-        FactSources { nodes, only: only.map(str::to_owned), polls: PollCounters::softirqs() }
+        let inode = |(_, space): &(String, Option<OwnedFd>)| match space {
+            Some(space) => netns::inode(space.as_fd()),
+            None => netns::current().and_then(|own| netns::inode(own.as_fd())),
+        };
+        let namespaces: Vec<u32> =
+            nodes.iter().filter_map(|node| inode(node).ok()).map(|n| n as u32).collect();
+        FactSources {
+            nodes,
+            only: only.map(str::to_owned),
+            polls: PollCounters::softirqs(),
+            udp_calls: UdpCalls::start(&namespaces),
+        }
     }
 
     /// Reads everything.
@@ -144,8 +158,18 @@ impl FactSources {
         };
         let texts = node::TEXTS.iter().filter_map(text).collect();
         let mut known = node::read(&mut netlink, &names);
-        known.insert("netns".into(), Fact::Number(netns::inode(netns::current()?.as_fd())? as f64));
+        let inode = netns::inode(netns::current()?.as_fd())?;
+        known.insert("netns".into(), Fact::Number(inode as f64));
+        known.insert("udp.syscalls".into(), self.udp_calls(inode as u32));
         Ok(NodeReading { known, interfaces, texts })
+    }
+
+    /// System calls that carried datagrams in a namespace.
+    fn udp_calls(&self, namespace: u32) -> Fact {
+        let told = self.udp_calls.as_ref().map_err(Clone::clone);
+        let told = told.and_then(|calls| calls.read(namespace).map_err(|error| error.to_string()));
+        let unknown = |why| Fact::unknown(format!("no program of the kernel counts system calls: {why}"));
+        told.map_or_else(unknown, count)
     }
 
     /// How often soft interrupts ended because of their budget, and because of their time.

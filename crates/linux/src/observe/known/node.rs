@@ -57,7 +57,6 @@ pub(super) fn read(netlink: &mut Netlink, names: &BTreeMap<u32, String>) -> Know
     known.extend(packet_sockets(netlink, names));
     known.insert("subnets.shared".into(), shared_subnets(root));
     known.insert("udp.socket_drops".into(), udp_drops(root));
-    known.insert("udp.syscalls".into(), Fact::unknown("system calls are not counted (perf trace tells)"));
     let found = netlink.dump(&neighbours::DUMP, |message| neighbours::parse(message, names));
     let number = found.map(|all| Fact::Number(all.len() as f64));
     known.insert("neighbours".into(), number.unwrap_or_else(|error| Fact::unknown(error.to_string())));
