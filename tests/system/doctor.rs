@@ -3,6 +3,7 @@
 
 use crate::routing::lab;
 use crate::runs::first_line;
+use crate::support::again::play;
 use crate::support::{
     Kept, PATHLAB, TestLab, command, finish, installed, is_root, run, skip, start, until_it_says,
 };
@@ -194,9 +195,14 @@ fn small_socket_buffers_are_named_first_with_the_connection_that_waits() {
     ] {
         let was = lab.must(node, &format!("sysctl -n {setting}"));
         lab.must(node, &format!("sysctl -qw {setting}='{planted}'"));
-        let report = streaming(&lab, || examined(&lab, "throughput", "500ms"));
+        // Other tests run beside it: an iperf3 that gets no CPU has nothing to send, or does not read, and no buffer is small.
+        let found = play("doctor of socket buffers", &format!("{setting}={planted}"), 3, || {
+            let found = findings(&streaming(&lab, || examined(&lab, "throughput", "500ms")));
+            let is_it = found.first().is_some_and(|first| first.0 == rule && first.1 == "node a");
+            let other = (!is_it).then(|| format!("{rule} is not the first: {found:?}"));
+            (found, other)
+        });
         lab.must(node, &format!("sysctl -qw {setting}='{}'", was.trim()));
-        let found = findings(&report);
         let first = found.first().unwrap_or_else(|| panic!("{rule} is not found"));
         assert_eq!((first.0.as_str(), first.1.as_str()), (rule, "node a"), "{found:#?}");
         assert!(first.2.contains("10.0.0.1:") && first.2.contains(words), "{first:?}");
@@ -418,7 +424,7 @@ fn both_ends_of_a_test_between_two_hosts_are_examined() {
             .collect()
     };
 
-    let ends = examined(&["--observe"], &["--duration", "1s"]);
+    let ends = examined(&["--observe"], &["--duration", "2s"]);
     let names: Vec<&str> = ends.iter().map(|end| end["host"].as_str().unwrap()).collect();
     assert_eq!(names, ["local", "10.0.0.2"]);
     let [near, far] = [found(&ends[0]), found(&ends[1])];
@@ -427,10 +433,10 @@ fn both_ends_of_a_test_between_two_hosts_are_examined() {
     assert!(!told(&far, "OFF-01"), "{far:?}");
     // Without it at one end neither may scale: the connection shows it at both.
     assert!([&near, &far].iter().all(|end| told(end, "TCP-04 10.0.0.")), "{near:?} {far:?}");
-    // The frames of the test were in the window: of 0.5 s, in the middle of 1 s, and as much longer as a busy machine was late.
+    // The frames of the test were in the window: of 1 s, in the middle of 2 s, and as much longer as a busy machine was late.
     for end in &ends {
         let seconds = end["report"]["seconds"].as_f64().unwrap();
-        assert!((0.5..5.0).contains(&seconds), "{seconds}");
+        assert!((1.0..5.0).contains(&seconds), "{seconds}");
         let moved = &end["facts"]["nodes"]["host"]["interfaces"]["eth0"];
         let counter = |name: &str| {
             let one = &moved[name];

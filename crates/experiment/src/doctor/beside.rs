@@ -2,7 +2,7 @@
 //!
 //! **Price.** Two readings of all facts beside the test. A test whose frames end before the window is over has less in it.
 
-use super::{FactWish, take};
+use super::{FactWish, take_when};
 use linux::lab::{Lab, Node};
 use linux::sys::netns;
 use record::facts::Facts;
@@ -43,8 +43,13 @@ pub fn facts<T>(
     let (sender, ended) = (lab.node(from)?.netns(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
-            let flowed = until_it_sends(|| sent(sender.as_fd()), || ended.load(Ordering::Relaxed));
-            Ok(Taken { facts: take(&wish, |_| {})?, flowed })
+            let mut flowed = false;
+            let ready = || {
+                flowed = until_it_sends(|| sent(sender.as_fd()), || ended.load(Ordering::Relaxed));
+                Ok(())
+            };
+            let facts = take_when(&wish, ready, |_| {})?;
+            Ok(Taken { facts, flowed })
         });
         let done = work();
         ended.store(true, Ordering::Relaxed);

@@ -47,11 +47,11 @@ pub fn host(nodes: Nodes) -> Host {
     Host { nodes, facts: of_nodes, knobs: None }
 }
 
-fn of_nodes(nodes: &Nodes, window: Duration) -> Result<Facts> {
+fn of_nodes(nodes: &Nodes, window: Duration, ready: &dyn Fn() -> Result<()>) -> Result<Facts> {
     // Nobody needs a permission to look into the namespace that he is in.
     let others = nodes.len() > 1;
     let nodes = others.then(|| nodes.iter().map(kept).collect::<Result<_>>()).transpose()?;
-    take(&FactWish { nodes, interface: None, window }, |_| {})
+    take_when(&FactWish { nodes, interface: None, window }, ready, |_| {})
 }
 
 fn kept((name, space): &(String, OwnedFd)) -> Result<(String, OwnedFd)> {
@@ -81,8 +81,21 @@ struct Timed {
 ///
 /// # Errors
 /// Host: a namespace cannot be read; input: there is no such interface; measured: it was interrupted.
-pub fn take(wish: &FactWish, mut progress: impl FnMut(Duration)) -> Result<Facts> {
+pub fn take(wish: &FactWish, progress: impl FnMut(Duration)) -> Result<Facts> {
+    take_when(wish, || Ok(()), progress)
+}
+
+/// The same over a window that begins when a function returns; it is called when the programs that count are there, which takes a while.
+///
+/// # Errors
+/// As [`take`], and those of the function.
+pub fn take_when(
+    wish: &FactWish,
+    ready: impl FnOnce() -> Result<()>,
+    mut progress: impl FnMut(Duration),
+) -> Result<Facts> {
     let sources = sources(wish)?;
+    ready()?;
     let before = sources.read()?;
     let mut timed = timed(wish, &before);
     let functions = FunctionShares::start(wish.window);

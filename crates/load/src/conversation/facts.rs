@@ -1,6 +1,6 @@
 //! What the doctor judges, taken at one end of a test while its traffic flows.
 //!
-//! **What.** A thread waits until the test is under way, then whoever can takes the facts over a window: this crate only says when.
+//! **What.** A thread gets ready, waits until the test is under way, and takes the facts over a window; whoever can does that, this crate only says when.
 //!
 //! **Price.** Two readings of all facts beside the traffic, on the same CPUs.
 
@@ -19,8 +19,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The longest window that a controller may ask for.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Takes the facts of some nodes over a window.
-pub type TakeFacts = fn(&Nodes, Duration) -> Result<Facts>;
+/// Takes the facts of some nodes over a window that begins when the function returns, which is called when all is ready for it.
+pub type TakeFacts = fn(&Nodes, Duration, &dyn Fn() -> Result<()>) -> Result<Facts>;
 
 /// A host that tells what it sees of a test.
 pub struct Host {
@@ -55,9 +55,10 @@ impl FactsWatch {
     pub fn start(host: &Arc<Host>, when: FactsWindow) -> Result<FactsWatch> {
         let over = Over(Arc::default());
         let (host, is_over) = (Arc::clone(host), Arc::clone(&over.0));
+        let begun = Instant::now();
         let watch = move || {
-            wait(Duration::from_millis(when.delay_ms), &is_over)?;
-            (host.facts)(&host.nodes, Duration::from_millis(when.window_ms).min(LONGEST))
+            let ready = || wait(begun, Duration::from_millis(when.delay_ms), &is_over);
+            (host.facts)(&host.nodes, Duration::from_millis(when.window_ms).min(LONGEST), &ready)
         };
         let thread = std::thread::Builder::new().name("facts".into()).spawn(watch);
         let cannot = |error| Problem::host(format!("cannot start a thread for facts: {error}"));
@@ -76,8 +77,7 @@ impl FactsWatch {
     }
 }
 
-fn wait(delay: Duration, is_over: &AtomicBool) -> Result<()> {
-    let begun = Instant::now();
+fn wait(begun: Instant, delay: Duration, is_over: &AtomicBool) -> Result<()> {
     while begun.elapsed() < delay {
         if is_over.load(Ordering::Relaxed) {
             return Err(
@@ -94,8 +94,10 @@ mod tests {
     use super::*;
 
     fn host() -> Arc<Host> {
-        let facts =
-            |_: &Nodes, window: Duration| Ok(Facts { seconds: window.as_secs_f64(), ..Facts::default() });
+        let facts: TakeFacts = |_, window, ready| {
+            ready()?;
+            Ok(Facts { seconds: window.as_secs_f64(), ..Facts::default() })
+        };
         Arc::new(Host { nodes: vec![], facts, knobs: None })
     }
 
