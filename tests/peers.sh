@@ -105,7 +105,7 @@ missing() { # COMMAND=PACKAGE ... -> the packages whose command is not there
 }
 
 PATH="$PATH:/usr/sbin:/sbin"
-main=$(missing bpftrace=bpftrace iperf3=iperf3 nft=nftables tc=iproute2 ethtool=ethtool ping=iputils-ping chromium=chromium setpriv=util-linux man=man-db tcpdump=tcpdump tshark=tshark strace=strace mergecap=wireshark-common trafgen=netsniff-ng tracestats=libtrace-tools ovs-ofctl=openvswitch-common mn=mininet musl-gcc=musl-tools)
+main=$(missing bpftrace=bpftrace iperf3=iperf3 nft=nftables tc=iproute2 ethtool=ethtool ping=iputils-ping arping=iputils-arping chromium=chromium setpriv=util-linux man=man-db tcpdump=tcpdump tshark=tshark strace=strace mergecap=wireshark-common trafgen=netsniff-ng tracestats=libtrace-tools ovs-ofctl=openvswitch-common mn=mininet musl-gcc=musl-tools)
 nonfree=$(missing netperf=netperf)
 [ -z "$main$nonfree" ] && exit 0
 
