@@ -64,6 +64,12 @@ fn words(code: &str, line: usize) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
+/// A character that moves, colours or turns round what stands beside it: control characters, and those that begin or end another
+/// direction of writing (Unicode Standard Annex 9, section 2).
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// A word as a shell wants it.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "@%+=:,./_-".contains(c);
@@ -86,6 +92,13 @@ mod tests {
     fn a_command_line_is_what_a_shell_reads_as_its_words() {
         let words = ["pathlab", "run", "--label", "it's <b>&", "", "a/eth0:mtu=1400"].map(str::to_owned);
         assert_eq!(command_line(&words), r"pathlab run --label 'it'\''s <b>&' '' a/eth0:mtu=1400");
+    }
+
+    #[test]
+    fn what_turns_the_words_beside_it_round_is_unsafe() {
+        assert!("\u{1b}\n\u{202e}\u{2066}\u{2069}".chars().all(is_unsafe));
+        // Marks of direction turn nothing round, and names of people have them.
+        assert!(!"aé✓ \u{200f}\u{200e}שלום".chars().any(is_unsafe));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::findings::title;
 use crate::table::{self, Table};
 use crate::validity;
 use record::ledger::WitnessDrop;
+use record::line::is_unsafe;
 use record::{Finding, Ledger, RunRecord, Severity, TestRecord, Trust, WitnessStatus};
 
 /// Colours, or none of them.
@@ -21,9 +22,9 @@ impl Paint {
     }
 }
 
-/// Replaces control characters except line ends and tabs.
+/// Replaces characters that move or turn what stands around them, except line ends and tabs.
 pub fn printable(text: &str) -> String {
-    let safe = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
+    let safe = |c: char| if is_unsafe(c) && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
     text.chars().map(safe).collect()
 }
 

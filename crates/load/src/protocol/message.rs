@@ -5,6 +5,7 @@
 
 use super::setup::{DataPorts, Setup};
 use record::knob::KnobChange;
+use record::line::is_unsafe;
 use record::problem::{Problem, ProblemKind};
 use record::traffic::{EndReport, Settings};
 use record::{HostFacts, HostObservation};
@@ -214,7 +215,7 @@ impl From<&ProblemMessage> for Problem {
 
 /// A peer's words as one line for a terminal: no control characters, not endless.
 pub fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(500).collect()
+    text.chars().filter(|c| !is_unsafe(*c)).take(500).collect()
 }
 
 #[cfg(test)]
