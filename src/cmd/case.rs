@@ -58,6 +58,10 @@ struct RunArgs {
     /// Where B has several settings and is a bug candidate, try each of them alone and name the one that makes the difference.
     #[arg(long)]
     bisect: bool,
+    /// Take stamps of one in N datagrams or round trips in each layer of the path, and name the layer in which the slower arm is slower (docs/layers.md).
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    layers: Option<u32>,
     /// Compare each effect with the one of an earlier run, that -o or --json wrote.
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
@@ -107,6 +111,7 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
     if args.quick {
         cases.iter_mut().for_each(Case::quick);
     }
+    cases.iter_mut().flat_map(|case| &mut case.plans).try_for_each(|plan| plan.stamp_layers(args.layers))?;
     let against = args.against.as_deref().map(read).transpose()?;
     let file = args.output.as_deref().map(NewFile::create).transpose()?;
     if args.to.is_none() {

@@ -56,6 +56,10 @@ pub struct TrialArgs {
     #[arg(long, value_name = "NAME", value_parser = figure,
         help = format!("The figure that is compared [default: the one that each test is for]: {}", names()))]
     pub figure: Option<&'static Figure>,
+    /// Take stamps of one in N datagrams or round trips in each layer of the path, and name the layer in which the slower side is slower (docs/layers.md).
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    layers: Option<u32>,
     /// Seed of the order within the pairs (printed and recorded).
     #[arg(long)]
     seed: Option<u64>,
@@ -166,6 +170,7 @@ impl TrialArgs {
 
     fn applied(&self, mut side: Described) -> Result<Described> {
         side.plan.only(&self.only)?;
+        side.plan.stamp_layers(self.layers)?;
         if self.quick {
             side.plan.quick();
         }

@@ -60,6 +60,70 @@ fn a_planted_slow_down_is_a_bug_candidate_and_its_setting_is_named() {
     assert_eq!(record["tests"].as_array().unwrap().len() as u64, pairs, "{test:#}");
 }
 
+/// Two paths that differ in their topology alone: one has a shaper at its end, the other frames that are cut before they leave.
+const TOPOLOGIES: [(&str, &str); 2] =
+    [("shaped", "rate 4mbit limit 30000 burst 2000"), ("cut", "tso off gso off")];
+
+/// Cases without a setting, so that no knob can be named.
+fn case_of_topologies(folder: &std::path::Path, name: &str, test: &str) -> String {
+    let text = |end: &str| {
+        format!(
+            "node a b\nlink a:eth0 -- b:eth0\ninterface a:eth0 address 10.0.0.1/24 {end}\n\
+            interface b:eth0 address 10.0.0.2/24\n"
+        )
+    };
+    let plain = folder.join("plain.lab").display().to_string();
+    std::fs::write(&plain, text("")).unwrap();
+    let other = folder.join(format!("{name}.lab")).display().to_string();
+    let end = TOPOLOGIES.iter().find(|(known, _)| *known == name).unwrap().1;
+    std::fs::write(&other, text(end)).unwrap();
+    let file = folder.join(format!("{name}.case")).display().to_string();
+    let case = format!(
+        "case {name}\nquestion Is that path as fast?\nsource this test\ntopology {plain}\ntopology-b {other}\n\
+        test {test}\nexpect same within 5%\n"
+    );
+    std::fs::write(&file, case).unwrap();
+    file
+}
+
+#[test]
+fn a_slow_down_without_a_setting_is_named_by_its_layer() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("the layer of a slow-down", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("runs").display().to_string();
+    let shaped = case_of_topologies(folder.path(), "shaped", "tcp-rr size 1400 duration 200ms");
+    let cut = case_of_topologies(folder.path(), "cut", "tcp-stream duration 50ms");
+    let steal = Steal::begin();
+    let flags = ["case", "run", &shaped, &cut, "--layers=1", "--pairs", "6", "--dir", &records, "--json"];
+    let output = run(&flags);
+    let document = json(&String::from_utf8_lossy(&output.stdout));
+    let [shaped, cut] = [0, 1].map(|case| &document["cases"][case]);
+    let test = &shaped["trial"]["tests"][0];
+    // A request of 1,466 bytes waits some 2.9 ms for its turn at 4 Mbit/s; a round trip without takes a few tens of microseconds.
+    let layer = &test["layer"];
+    let is_named = shaped["verdict"] == "bug_candidate" && layer["layer"] == "qdisc a:eth0";
+    if !steal.holds("the layer of a slow-down", is_named, format_args!("{shaped:#}")) {
+        return;
+    }
+    let [longer_ns, of_ns] = ["longer_ns", "of_ns"].map(|name| layer[name].as_f64().unwrap());
+    assert!((1e6..4e6).contains(&longer_ns) && layer["in_b"] == true && of_ns > 0.0, "{layer}");
+    let differs = |test: &Value, what: &str, place: &str| -> Vec<(f64, f64)> {
+        let all = test["differences"].as_array().unwrap().iter();
+        let those = all.filter(|one| one["what"] == what && one["where"] == place);
+        those.map(|one| (one["a"].as_f64().unwrap(), one["b"].as_f64().unwrap())).collect()
+    };
+    assert_eq!(differs(test, "time in a layer", "qdisc a:eth0").len(), 1, "{test:#}");
+    // Super-frames, which hold up to 44 segments, are cut between the hook of the sender's end and that of the receiver's.
+    let segments = differs(&cut["trial"]["tests"][0], "segments per frame", "b:eth0 in");
+    assert!(matches!(segments[..], [(a, b)] if a > 4.0 && b == 1.0), "{cut:#}");
+    // The same in words, of a record that was read.
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("bug candidate"), "{said}");
+}
+
 #[test]
 fn what_holds_is_as_expected_and_what_cannot_be_run_is_no_pass() {
     let _turn = alone();

@@ -126,6 +126,15 @@ impl Plan {
         }
     }
 
+    /// Has one of so many messages stamped in each layer of the path, if any.
+    ///
+    /// # Errors
+    /// Host: its kernel or its permissions do not let programs take stamps.
+    pub fn stamp_layers(&mut self, every: Option<u32>) -> Result<()> {
+        self.extra.layers_every = every;
+        every.map_or(Ok(()), |_| linux::observe::check_layers())
+    }
+
     /// The tests in the order in which they are to run: (index of the test, repetition from 1).
     pub fn schedule(&self, seed: u64) -> Vec<(usize, u32)> {
         let mut all: Vec<(usize, u32)> = (1..=self.repetitions)

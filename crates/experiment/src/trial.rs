@@ -18,6 +18,7 @@ use record::trial::{TrialArm, TrialPair, TrialRecord, TrialTest};
 use record::{Problem, Result, TestRecord};
 use study::stats::{CONFIDENCE, SplitMix64};
 use study::trial::StoppingRule;
+use study::trial::aspects::{self, Observed};
 use study::trial::figures::{Figure, usual};
 
 /// One side of a trial.
@@ -114,13 +115,17 @@ pub fn carry_out(
     notices: &dyn Notices,
 ) -> Result<TrialEnd> {
     let mut trial = begin(&arms, &setup)?;
-    let measured = measure_all(&mut arms, &mut trial, &mut setup, notices);
+    let mut seen = vec![vec![]; trial.tests.len()];
+    let measured = measure_all(&mut arms, (&mut trial, &mut seen), &mut setup, notices);
     let unusable = matches!(measured, Ok(Some(_)));
     let stopped = measured.unwrap_or_else(Some);
     let back = (setup.enter)(TrialSide::A).err();
     let unusable = unusable && back.is_none();
     let stopped = stopped.or(back);
-    trial.tests.iter_mut().for_each(|test| setup.rule.conclude(test));
+    for (test, pairs) in trial.tests.iter_mut().zip(&seen) {
+        setup.rule.conclude(test);
+        aspects::explain(test, pairs);
+    }
     trial.stopped = stopped.as_ref().map(ToString::to_string);
     trial.ended = now();
     let closed = arms.map(|arm| arm.course.close(stopped.as_ref()));
@@ -201,10 +206,13 @@ fn tests(count: usize) -> String {
     record::unit::many(count as u64, "test")
 }
 
+/// What was observed in each pair of a test beside its figure.
+type Seen = Vec<[Observed; 2]>;
+
 /// Until no test wants another pair, or too many pairs of one could not be used, which is told.
 fn measure_all(
     arms: &mut [Arm<'_>; 2],
-    trial: &mut TrialRecord,
+    (trial, seen): (&mut TrialRecord, &mut [Seen]),
     setup: &mut TrialSetup<'_>,
     notices: &dyn Notices,
 ) -> Result<Option<Problem>> {
@@ -220,7 +228,7 @@ fn measure_all(
         generator.shuffle(&mut order);
         let line = format!("pair {round} of at most {most}");
         notices.part(&line, (u64::from(round) - 1) * length, most * length);
-        measure_pair(arms, trial, setup, Turn { round, order, notices })?;
+        measure_pair(arms, (trial, seen), setup, Turn { round, order, notices })?;
     }
     Ok(None)
 }
@@ -234,50 +242,48 @@ struct Turn<'a> {
 
 fn measure_pair(
     arms: &mut [Arm<'_>; 2],
-    trial: &mut TrialRecord,
+    (trial, seen): (&mut TrialRecord, &mut [Seen]),
     setup: &mut TrialSetup<'_>,
     turn: Turn<'_>,
 ) -> Result<()> {
-    let mut figures = [vec![], vec![]];
+    let mut measured = [vec![], vec![]];
     for side in turn.order {
         (setup.enter)(side)?;
-        figures[side as usize] =
+        measured[side as usize] =
             measure_arm(&mut arms[side as usize], &trial.tests, turn.round, turn.notices)?;
     }
-    let [a, b] = figures;
+    let [a, b] = measured;
     let b_first = turn.order[0] == TrialSide::B;
-    for ((test, a), b) in trial.tests.iter_mut().zip(a).zip(b) {
-        add(test, a.zip(b).map(|(a, b)| TrialPair { a, b, b_first }), &setup.rule);
+    for ((place, a), b) in a.into_iter().enumerate().zip(b) {
+        let test = &mut trial.tests[place];
+        match a.zip(b) {
+            _ if test.verdict.is_some() => {}
+            Some(((a, seen_a), (b, seen_b))) => {
+                test.pairs.push(TrialPair { a, b, b_first });
+                seen[place].push([seen_a, seen_b]);
+                setup.rule.conclude(test);
+            }
+            None => test.passed_over += 1,
+        }
     }
     Ok(())
 }
 
-/// A pair more of a test that has no verdict yet.
-fn add(test: &mut TrialTest, pair: Option<TrialPair>, rule: &StoppingRule) {
-    match pair {
-        _ if test.verdict.is_some() => {}
-        Some(pair) => {
-            test.pairs.push(pair);
-            rule.conclude(test);
-        }
-        None => test.passed_over += 1,
-    }
-}
-
-/// The figures of an arm: of each test that has no verdict yet, if it could be run and is valid.
+/// What an arm shows: the figure of each test that has no verdict yet, if it could be run and is valid, and what was observed beside it.
 fn measure_arm(
     arm: &mut Arm<'_>,
     tests: &[TrialTest],
     round: u32,
     notices: &dyn Notices,
-) -> Result<Vec<Option<f64>>> {
-    let mut figures = vec![None; tests.len()];
+) -> Result<Vec<Option<(f64, Observed)>>> {
+    let mut all = vec![None; tests.len()];
     for (place, test) in tests.iter().enumerate().filter(|(_, test)| test.verdict.is_none()) {
         let order = (round - 1) * tests.len() as u32 + place as u32 + 1;
         let measured = arm.course.measure(&arm.plan, place, round, order, notices)?;
-        figures[place] = figure_of(measured, &test.figure);
+        let figure = figure_of(measured, &test.figure);
+        all[place] = figure.zip(measured).map(|(figure, measured)| (figure, Observed::of(measured)));
     }
-    Ok(figures)
+    Ok(all)
 }
 
 /// The figure of a test that was measured and is valid.

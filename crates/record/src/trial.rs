@@ -86,6 +86,57 @@ pub struct TrialTest {
     pub effect: Option<Effect>,
     /// None when the trial ended early.
     pub verdict: Option<TrialVerdict>,
+    /// What limited the test, by the number of pairs in which it did in A and in B, most first; empty where they do not differ.
+    #[serde(default)]
+    pub limits: Vec<ArmLimit>,
+    /// What else differs between the arms; empty where they do not.
+    #[serde(default)]
+    pub differences: Vec<ArmDifference>,
+    /// The layer of the path in which most of the difference lies; none where no latency was split by layer, or none was longer.
+    #[serde(default)]
+    pub layer: Option<ArmLayer>,
+}
+
+/// What limited a test, and in how many pairs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArmLimit {
+    /// The verdict of the tests (docs/verdicts.md) and its place.
+    pub limit: String,
+    /// In so many pairs it limited A.
+    pub a: u64,
+    /// In so many pairs it limited B.
+    pub b: u64,
+}
+
+/// Something that was observed of a test beside its figure and differs between the arms.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ArmDifference {
+    /// What it is, e.g. `segments per frame`.
+    pub what: String,
+    /// Where; empty when the name says it.
+    #[serde(rename = "where")]
+    pub place: String,
+    /// The unit of its values: `ns`, `%`, or empty for a plain number.
+    pub unit: String,
+    /// The median of A.
+    pub a: f64,
+    /// The median of B.
+    pub b: f64,
+    /// B as a multiple of A, with the interval of this difference alone.
+    pub effect: Effect,
+}
+
+/// The layer in which most of the difference lies.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ArmLayer {
+    /// The layer, as `run --layers` calls it, and where.
+    pub layer: String,
+    /// How much longer a message is there in the slower arm, in nanoseconds: the median of the pairs.
+    pub longer_ns: f64,
+    /// How much longer all layers together are.
+    pub of_ns: f64,
+    /// B is the slower arm.
+    pub in_b: bool,
 }
 
 /// B's figure as a multiple of A's.

@@ -6,7 +6,7 @@ pub mod matrix;
 use crate::table::{Column, Table};
 use crate::text::printable;
 use crate::trial::expected::shown;
-use crate::trial::text::{change, middle};
+use crate::trial::text::{change, explained as differences, middle};
 use record::case::{
     CaseAbout, CaseChange, CaseList, CaseResult, CaseSuspect, CaseVerdict, CasesRecord, Expectation,
 };
@@ -144,6 +144,8 @@ fn explained(case: &CaseResult) -> String {
         CaseVerdict::AsExpected => return String::new(),
         verdict => format!("{}: {}: {}\n", case.about.name, words(verdict), case.why),
     };
+    let is_to_explain = case.verdict == CaseVerdict::BugCandidate;
+    text.extend(test(case).filter(|_| is_to_explain).map(differences));
     text.extend(case.alone.iter().map(alone));
     if !case.alone.is_empty() {
         text += &match named(case)[..] {

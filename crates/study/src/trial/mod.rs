@@ -12,6 +12,7 @@
 //! **Price.** Wider intervals than those of one look: at 40 pairs by a fifth. The effect is the same for all of a run: an arm that is better in its
 //! first minute and worse later has no such effect.
 
+pub mod aspects;
 pub mod decision;
 pub mod expected;
 pub mod figures;

@@ -2,13 +2,15 @@
 
 use super::{MOST_LOG, figures};
 use crate::stats::median;
-use crate::table::{Column, Table};
+use crate::table::{Column, Table, WIDTH};
 use crate::text::printable;
 use record::knob::KnobChange;
 use record::line::quoted;
 use record::search::{LeftOut, SearchRecord, TriedSetting};
-use record::trial::{Effect, Proof, ProofRecord, Suspect, TrialRecord, TrialTest, TrialVerdict};
-use record::unit::many;
+use record::trial::{
+    ArmDifference, ArmLimit, Effect, Proof, ProofRecord, Suspect, TrialRecord, TrialTest, TrialVerdict,
+};
+use record::unit::{many, number, time_ns};
 
 const COLUMNS: [Column<TrialTest>; 7] = [
     ("test", |test| test.name.clone()),
@@ -93,6 +95,7 @@ pub fn trial(trial: &TrialRecord) -> String {
     text.push('\n');
     for test in &trial.tests {
         text += &format!("{}\n", verdict(test, trial.same_within));
+        text += &explained(test);
         if test.passed_over > 0 {
             text += &format!(
                 "  {} passed over: a test could not be run, has no such figure, or is not valid\n",
@@ -104,6 +107,65 @@ pub fn trial(trial: &TrialRecord) -> String {
         text += &format!("ended early: {why}\n");
     }
     printable(&text)
+}
+
+/// So many differences are printed.
+const TOLD: usize = 8;
+
+const DIFFERENCES: [Column<ArmDifference>; 6] = [
+    ("also differs", |one| one.what.clone()),
+    ("where", |one| one.place.clone()),
+    ("A", |one| with_unit(one.a, &one.unit)),
+    ("B", |one| with_unit(one.b, &one.unit)),
+    ("B / A", |one| multiple(one.effect.value)),
+    ("interval", |one| {
+        let Effect { low, high, .. } = one.effect;
+        low.zip(high)
+            .map_or("unbounded".into(), |(low, high)| format!("{}…{}", multiple(low), multiple(high)))
+    }),
+];
+
+fn multiple(value: f64) -> String {
+    if is_of_nothing(value) { "∞".into() } else { number(value) }
+}
+
+fn with_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "ns" => time_ns(value),
+        "" => number(value),
+        unit => format!("{} {unit}", number(value)),
+    }
+}
+
+/// What else differs between the arms of a test, the layer of the difference, and what limited each; nothing where they do not differ.
+pub fn explained(test: &TrialTest) -> String {
+    let mut text = String::new();
+    if let Some(layer) = &test.layer {
+        let (slower, longer, all) =
+            (if layer.in_b { "B" } else { "A" }, time_ns(layer.longer_ns), time_ns(layer.of_ns));
+        text += &format!(
+            "  {slower} is slower in {}: {longer} of the {all} that a message takes longer\n",
+            layer.layer
+        );
+    }
+    let limited = |arm: &str, of: fn(&ArmLimit) -> u64| {
+        let those = test.limits.iter().filter(|limit| of(limit) > 0);
+        let those: Vec<String> =
+            those.map(|limit| format!("{} ({})", limit.limit, many(of(limit), "time"))).collect();
+        format!("  {arm} is limited by {}\n", those.join(", "))
+    };
+    if !test.limits.is_empty() {
+        text += &(limited("A", |limit| limit.a) + &limited("B", |limit| limit.b));
+    }
+    if !test.differences.is_empty() {
+        let table =
+            Table::of(2, &DIFFERENCES, test.differences.iter().take(TOLD)).text_within(WIDTH - 2, &[]);
+        text.extend(table.lines().map(|line| format!("  {line}\n")));
+        if test.differences.len() > TOLD {
+            text += &format!("  and {} more, in the JSON\n", test.differences.len() - TOLD);
+        }
+    }
+    text
 }
 
 /// So many settings of a search are printed.
@@ -207,7 +269,7 @@ fn proof(proof: &Proof) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::trial::TrialPair;
+    use record::trial::{ArmLayer, TrialPair};
 
     fn test(verdict: Option<TrialVerdict>, value: f64) -> TrialTest {
         TrialTest {
@@ -235,6 +297,45 @@ mod tests {
             "{words}"
         );
         assert!(verdict(&test(None, 1.0), 0.02).contains("before there was a verdict"));
+    }
+
+    #[test]
+    fn what_else_differs_is_a_layer_the_limits_and_a_table() {
+        let one = |what: &str, unit: &str, a: f64, b: f64| ArmDifference {
+            what: what.into(),
+            place: "a:eth0 out".into(),
+            unit: unit.into(),
+            a,
+            b,
+            effect: Effect { value: b / a, low: Some(0.9 * b / a), high: Some(1.1 * b / a) },
+        };
+        let limit = |limit: &str, a, b| ArmLimit { limit: limit.into(), a, b };
+        let layer = ArmLayer { layer: "qdisc a:eth0".into(), longer_ns: 2.75e6, of_ns: 2.85e6, in_b: true };
+        let told = explained(&TrialTest {
+            layer: Some(layer),
+            limits: vec![limit("round trip", 7, 1), limit("shaper at node a", 0, 6)],
+            differences: vec![
+                one("segments per frame", "", 40.0, 1.0),
+                one("sent again", "%", 0.5, 2.0),
+                one("lost", "%", 1e-12, 3.0),
+            ],
+            ..test(Some(TrialVerdict::Changed), 60.0)
+        });
+        let lines: Vec<String> =
+            told.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(
+            lines[..3],
+            [
+                "B is slower in qdisc a:eth0: 2.75 ms of the 2.85 ms that a message takes longer",
+                "A is limited by round trip (7 times)",
+                "B is limited by round trip (1 time), shaper at node a (6 times)",
+            ]
+        );
+        assert_eq!(lines[4], "segments per frame a:eth0 out 40.0 1.00 0.025 0.022…0.028");
+        assert!(lines[5].starts_with("sent again a:eth0 out 0.500 % 2.00 % 4.00 "), "{told}");
+        assert!(lines[6].contains(" ∞ "), "{told}");
+        assert!(told.lines().all(|line| line.chars().count() <= 82), "{told}");
+        assert_eq!(explained(&test(Some(TrialVerdict::Changed), 60.0)), "");
     }
 
     #[test]
