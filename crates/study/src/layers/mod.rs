@@ -157,6 +157,9 @@ pub(super) fn name(from: Option<&StampPlace>, to: &StampPlace) -> (String, Strin
         // A node hands it on: bridge, router, program, or the kernel's own answer to an echo.
         (StampPoint::Polled, StampPoint::Queued) => "forwarding".to_owned(),
         (StampPoint::Polled, StampPoint::Started) => "forwarding+qdisc".to_owned(),
+        // That of a VLAN, bond or tunnel hands it to the interface below.
+        (StampPoint::Started, StampPoint::Queued) => "driver".to_owned(),
+        (StampPoint::Started, StampPoint::Started) => "driver+qdisc".to_owned(),
         (begin, end) => {
             let first = if begin == StampPoint::Returned { 0 } else { stage(begin) + 1 };
             let names = STAGES.get(first..=stage(end)).unwrap_or_default().iter().map(|(_, layer)| *layer);

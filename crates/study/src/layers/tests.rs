@@ -130,6 +130,14 @@ fn what_lacks_a_stamp_is_named_by_all_layers_that_it_has() {
 }
 
 #[test]
+fn an_interface_over_another_one_has_a_driver_too() {
+    let (vlan, below) = (at(StampPoint::Started, "a", "eth0.100"), at(StampPoint::Queued, "a", "eth0"));
+    assert_eq!(name(Some(&vlan), &below), ("driver".into(), "a:eth0.100 → eth0".into()));
+    let started = at(StampPoint::Started, "a", "eth0");
+    assert_eq!(name(Some(&vlan), &started).0, "driver+qdisc");
+}
+
+#[test]
 fn messages_without_a_stamp_or_of_another_way_are_counted_and_in_no_part() {
     let mut messages: Vec<_> = (0..10).map(|n| whole(n, 0, 0)).collect();
     messages[3].stamps.remove(2);
