@@ -1,8 +1,10 @@
 //! What programs at tracepoints share that count words and distributions in the kernel ([`super::polls`], [`super::scheduler`]).
 
+use std::ffi::CString;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
-use ::bpf::{Assembler, Label, Op, Reg, Reg::*, When, Width::*};
+use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width::*};
 use record::buckets::{MOST_BITS, SUB_BITS};
 
 use crate::sys::bpf;
@@ -96,6 +98,26 @@ pub(super) fn bucket(a: &mut Assembler) {
     a.place(done);
 }
 
+/// Loads the program of an event and attaches it there, until what is returned goes: the event and the program.
+///
+/// # Errors
+/// The sentence why it cannot run.
+pub(super) fn attach(
+    event: &str,
+    code: Result<Vec<u64>, AssembleError>,
+) -> Result<(OwnedFd, OwnedFd), String> {
+    let code = code.map_err(|error| format!("the program of {event} cannot be assembled: {error:?}"))?;
+    let program = bpf::load_program(bpf::PROG_RAW_TRACEPOINT, &code, c"Dual MIT/GPL", &format!("pl_{event}"))
+        .map_err(|rejected| rejection(event, &rejected))?;
+    let name = CString::new(event).map_err(|error| error.to_string())?;
+    let link =
+        bpf::open_raw_tracepoint(&name, program.as_fd()).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT) => format!("this kernel has no event {event}"),
+            _ => refused(&format!("the event {event}"), &error),
+        })?;
+    Ok((link, program))
+}
+
 /// What the kernel refused, and what helps.
 pub(super) fn refused(call: &str, error: &io::Error) -> String {
     match error.raw_os_error() {
@@ -108,7 +130,7 @@ pub(super) fn refused(call: &str, error: &io::Error) -> String {
 }
 
 /// What the verifier says of the program of an event.
-pub(super) fn rejection(event: &str, rejected: &bpf::Rejected) -> String {
+fn rejection(event: &str, rejected: &bpf::Rejected) -> String {
     let why = refused(&format!("the program of {event}"), &rejected.error);
     let last = rejected.log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed"));
     last.map_or(why.clone(), |line| format!("{why}; the verifier says: {line}"))

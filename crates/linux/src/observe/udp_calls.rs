@@ -10,15 +10,14 @@
 //! **Price.** While it counts, each system call of the host takes the kernel's slow way out, with one look-up: some 0.1 µs. Needs `CAP_BPF` and
 //! `CAP_PERFMON`. Nothing is pinned: all ends with the process.
 
-use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use ::bpf::{AssembleError, Assembler, Op, Reg::*, When, Width::*};
 use record::delta::sum;
 
 use super::btf::{self, Btf};
-use super::tracepoints::{Counting, refused, rejection};
+use super::tracepoints::{Counting, attach, refused};
 use crate::netlink::u64_at;
 use crate::sys::bpf;
 
@@ -187,7 +186,7 @@ impl UdpCalls {
         let layout = Layout::find(btf::of_kernel()?)?;
         let (threads, calls) = maps(namespaces).map_err(|error| refused("bpf(BPF_MAP_CREATE)", &error))?;
         let fds = MapFds { threads: threads.raw_fd(), calls: calls.raw_fd() };
-        let running = Event::ALL.iter().map(|event| run(*event, &layout, &fds));
+        let running = Event::ALL.iter().map(|event| attach(event.name(), assemble(*event, &layout, &fds)));
         let running = running.collect::<Result<_, String>>()?;
         Ok(UdpCalls { _running: running, _threads: threads, calls })
     }
@@ -213,22 +212,6 @@ fn maps(namespaces: &[u32]) -> io::Result<(bpf::Map, bpf::Map)> {
         calls.update(&namespace.to_ne_bytes(), &nothing)?;
     }
     Ok((threads, calls))
-}
-
-fn run(event: Event, layout: &Layout, maps: &MapFds) -> Result<(OwnedFd, OwnedFd), String> {
-    let name = event.name();
-    let code = assemble(event, layout, maps)
-        .map_err(|error| format!("the program of {name} cannot be assembled: {error:?}"))?;
-    let program = bpf::load_program(bpf::PROG_RAW_TRACEPOINT, &code, c"Dual MIT/GPL", &format!("pl_{name}"))
-        .map_err(|rejected| rejection(name, &rejected))?;
-    let tracepoint = CString::new(name).map_err(|error| error.to_string())?;
-    let link = bpf::open_raw_tracepoint(&tracepoint, program.as_fd()).map_err(|error| {
-        match error.raw_os_error() {
-            Some(libc::ENOENT) => format!("this kernel has no event {name} (Linux 6.3 does)"),
-            _ => refused(&format!("the event {name}"), &error),
-        }
-    })?;
-    Ok((link, program))
 }
 
 #[cfg(test)]

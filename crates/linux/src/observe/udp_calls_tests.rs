@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
+use std::os::fd::AsFd;
 
 use ::bpf::interpret::{self, ExecutionError, Host, Memory};
 use proptest::prelude::*;

@@ -14,11 +14,10 @@ mod layout;
 pub mod program;
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,7 +32,7 @@ use self::program::{Choice, Exchange, MapFds, Numbering, assemble};
 use super::Actor;
 use super::btf;
 use super::flow::Flow;
-use super::tracepoints::{refused, rejection};
+use super::tracepoints::{attach, refused};
 use crate::netlink::u64_at;
 use crate::sys::bpf;
 use crate::sys::bpf_ring::EventRing;
@@ -84,7 +83,9 @@ pub fn check_layers() -> Result<()> {
         namespaces: vec![1],
         processes: vec![1],
     };
-    Programs::start(&nowhere).map(drop).map_err(|why| {
+    // Each plan of a trial asks.
+    static CHECKED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    CHECKED.get_or_init(|| Programs::start(&nowhere).map(drop)).clone().map_err(|why| {
         Problem::host(format!("the layers of a path cannot be watched: {why}"))
             .at("--layers")
             .help("run as root on the host, or without --layers")
@@ -354,13 +355,6 @@ fn run(
     choice: &Choice,
     maps: &MapFds,
 ) -> std::result::Result<Running, String> {
-    let name = event.name();
-    let code = assemble(event, layout, choice, maps)
-        .map_err(|error| format!("the program of {name} cannot be assembled: {error:?}"))?;
-    let program = bpf::load_program(bpf::PROG_RAW_TRACEPOINT, &code, c"Dual MIT/GPL", "pathlab_layer")
-        .map_err(|rejected| rejection(name, &rejected))?;
-    let tracepoint = CString::new(name).map_err(|error| error.to_string())?;
-    let link = bpf::open_raw_tracepoint(&tracepoint, program.as_fd())
-        .map_err(|error| refused(&format!("the event {name}"), &error))?;
+    let (link, program) = attach(event.name(), assemble(event, layout, choice, maps))?;
     Ok(Running { event, link: Some(link), program })
 }

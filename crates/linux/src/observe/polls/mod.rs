@@ -14,7 +14,6 @@ mod layout;
 pub mod program;
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -26,7 +25,7 @@ use record::snapshot::Counters;
 use self::layout::{Cell, Layout, Measure, SLOT_FIRST, Slot, Tracepoint};
 use self::program::{MapFds, Target, assemble};
 use super::btf;
-use super::tracepoints::{refused, rejection};
+use super::tracepoints::{attach, refused};
 use crate::netlink::u64_at;
 use crate::sys::bpf;
 use crate::sys::perf::EventCount;
@@ -290,14 +289,8 @@ fn budget() -> Option<i32> {
 
 fn run(event: Tracepoint, layout: &Layout, target: &Target) -> Result<Running, String> {
     let (folder, name) = event.in_tracefs();
-    let code = assemble(event, layout, target)
-        .map_err(|error| format!("the program of {name} cannot be assembled: {error:?}"))?;
-    let program = bpf::load_program(bpf::PROG_RAW_TRACEPOINT, &code, c"Dual MIT/GPL", &format!("pl_{name}"))
-        .map_err(|rejected| rejection(name, &rejected))?;
-    let tracepoint = CString::new(name).map_err(|error| error.to_string())?;
+    let (link, program) = attach(name, assemble(event, layout, target))?;
     // The count begins after the program, so that what it has more was surely not shown to the program.
-    let link = bpf::open_raw_tracepoint(&tracepoint, program.as_fd())
-        .map_err(|error| refused(&format!("the event {name}"), &error))?;
     let all = EventCount::start(&format!("events/{folder}/{name}")).ok();
     Ok(Running { event, _link: link, program, all })
 }

@@ -14,7 +14,6 @@ mod layout;
 pub mod program;
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -25,7 +24,7 @@ use record::time::{SchedulerCounts, SeenWait, Taker};
 use self::layout::{Cell, Group, Layout, Polls, SchedulerEvent, TURN_BYTES, TURNS, Thread};
 use self::program::{FORGOTTEN, MapFds, assemble};
 use super::btf;
-use super::tracepoints::{refused, rejection};
+use super::tracepoints::{attach, refused};
 use crate::netlink::{u32_at, u64_at};
 use crate::sys::bpf;
 
@@ -276,14 +275,7 @@ fn summed(value: &[u8], words: usize) -> Vec<u64> {
 }
 
 fn run(event: SchedulerEvent, layout: &Layout, maps: &MapFds) -> Result<Running, String> {
-    let name = event.name();
-    let code = assemble(event, layout, maps)
-        .map_err(|error| format!("the program of {name} cannot be assembled: {error:?}"))?;
-    let program = bpf::load_program(bpf::PROG_RAW_TRACEPOINT, &code, c"Dual MIT/GPL", &format!("pl_{name}"))
-        .map_err(|rejected| rejection(name, &rejected))?;
-    let tracepoint = CString::new(name).map_err(|error| error.to_string())?;
-    let link = bpf::open_raw_tracepoint(&tracepoint, program.as_fd())
-        .map_err(|error| refused(&format!("the event {name}"), &error))?;
+    let (link, program) = attach(event.name(), assemble(event, layout, maps))?;
     Ok(Running { event, _link: link, program })
 }
 
