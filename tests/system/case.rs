@@ -119,7 +119,7 @@ fn a_slow_down_without_a_setting_is_named_by_its_layer() {
     // Super-frames, which hold up to 44 segments, are cut between the hook of the sender's end and that of the receiver's.
     let segments = differs(&cut["trial"]["tests"][0], "segments per frame", "b:eth0 in");
     assert!(matches!(segments[..], [(a, b)] if a > 4.0 && b == 1.0), "{cut:#}");
-    // The same in words, of a record that was read.
+    // It ends like any bug candidate.
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && said.contains("bug candidate"), "{said}");
 }

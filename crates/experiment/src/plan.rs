@@ -126,7 +126,7 @@ impl Plan {
         }
     }
 
-    /// Has one of so many messages stamped in each layer of the path, if any.
+    /// Stamps one of so many messages in each layer of the path; none without a number.
     ///
     /// # Errors
     /// Host: its kernel or its permissions do not let programs take stamps.

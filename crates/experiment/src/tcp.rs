@@ -209,7 +209,7 @@ impl Sampling {
         }
     }
 
-    /// Misses the times of samples from the next one on that lie before a time.
+    /// Counts the times of samples before `until_ns`, from the next one on, as missed.
     fn miss(&mut self, until_ns: u64, step_ns: u64) {
         let missed = until_ns.saturating_sub(self.next_ns).div_ceil(step_ns);
         self.missed += missed;

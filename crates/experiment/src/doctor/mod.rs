@@ -85,7 +85,8 @@ pub fn take(wish: &FactWish, progress: impl FnMut(Duration)) -> Result<Facts> {
     take_when(wish, || Ok(()), progress)
 }
 
-/// The same over a window that begins when a function returns; it is called when the programs that count are there, which takes a while.
+/// The same over a window that begins when a function returns; it is called once the programs that count for the host and its namespaces are there, which
+/// takes a while.
 ///
 /// # Errors
 /// As [`take`], and those of the function.

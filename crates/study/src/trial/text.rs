@@ -143,10 +143,8 @@ pub fn explained(test: &TrialTest) -> String {
     if let Some(layer) = &test.layer {
         let (slower, longer, all) =
             (if layer.in_b { "B" } else { "A" }, time_ns(layer.longer_ns), time_ns(layer.of_ns));
-        text += &format!(
-            "  {slower} is slower in {}: {longer} of the {all} that a message takes longer\n",
-            layer.layer
-        );
+        text +=
+            &format!("  {slower} is slower in {}: {longer} longer there, {all} in all layers\n", layer.layer);
     }
     let limited = |arm: &str, of: fn(&ArmLimit) -> u64| {
         let those = test.limits.iter().filter(|limit| of(limit) > 0);
@@ -326,7 +324,7 @@ mod tests {
         assert_eq!(
             lines[..3],
             [
-                "B is slower in qdisc a:eth0: 2.75 ms of the 2.85 ms that a message takes longer",
+                "B is slower in qdisc a:eth0: 2.75 ms longer there, 2.85 ms in all layers",
                 "A is limited by round trip (7 times)",
                 "B is limited by round trip (1 time), shaper at node a (6 times)",
             ]
