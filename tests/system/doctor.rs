@@ -300,7 +300,8 @@ fn a_run_tells_what_the_doctor_finds_in_each_of_its_tests() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(
         at("two.plan"),
-        "topology pair\nrepetitions 2\ntest tcp-stream duration 800ms\ntest udp-rr count 400 rate 500pps\n",
+        "topology pair\nrepetitions 2\ntest tcp-stream duration 800ms\ntest udp-rr count 400 rate 500pps\n\
+         test frames count 400 rate 500pps\n",
     )
     .unwrap();
     let (plan, runs) = (at("two.plan"), at("runs"));
@@ -308,7 +309,7 @@ fn a_run_tells_what_the_doctor_finds_in_each_of_its_tests() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let record: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
     let tests = record["tests"].as_array().unwrap();
-    assert_eq!(tests.len(), 4, "{said}");
+    assert_eq!(tests.len(), 6, "{said}");
     for test in tests {
         let has_facts = test["facts"]["nodes"]["a"]["interfaces"]["eth0"].is_object();
         assert_eq!(has_facts, test["repetition"] == 1, "{} #{}: {said}", test["name"], test["repetition"]);
@@ -319,7 +320,7 @@ fn a_run_tells_what_the_doctor_finds_in_each_of_its_tests() {
         .filter(|test| test["repetition"] == 1)
         .map(|test| test["facts"]["seconds"].as_f64().unwrap());
     assert!(windows.clone().all(|seconds| seconds >= 0.1), "{:?}", windows.collect::<Vec<_>>());
-    // They were taken while frames flowed: counters moved.
+    // They were taken while frames flowed, those of no protocol of the kernel, too: counters moved.
     let is_tcp = |test: &Value| test["spec"]["kind"] == "tcp-stream";
     let of_tcp = tests.iter().find(|test| is_tcp(test) && test["repetition"] == 1).unwrap();
     let sent = &of_tcp["facts"]["nodes"]["a"]["interfaces"]["eth0"]["stats.tx_packets"];
@@ -329,7 +330,7 @@ fn a_run_tells_what_the_doctor_finds_in_each_of_its_tests() {
     let section = shown.split("What the doctor finds").nth(1).unwrap_or_else(|| panic!("{shown}"));
     assert!(section.contains("OFF-01 a:eth0: tx-tcp-segmentation is off"), "{section}");
     assert!(section.contains("do: pathlab tune set eth0 feature.tx-tcp-segmentation=on"), "{section}");
-    assert_eq!(section.matches("123 rules over").count(), 2, "of each test once: {section}");
+    assert_eq!(section.matches("123 rules over").count(), 3, "of each test once: {section}");
     let page = at("page.html");
     let written = run(&["report", "latest", "--dir", &runs, "-o", &page]);
     assert!(written.status.success(), "{written:?}");

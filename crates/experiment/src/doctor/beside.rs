@@ -5,6 +5,7 @@
 use super::{FactWish, take_when};
 use linux::lab::{Lab, Node};
 use linux::sys::netns;
+use record::delta::sum;
 use record::facts::Facts;
 use record::{Delta, Problem, Result};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 /// How often it is looked whether frames flow.
 const LOOK: Duration = Duration::from_millis(50);
-/// This many segments and datagrams in that time count as traffic.
+/// This many frames in that time count as traffic.
 const SOME: u64 = 5;
 
 /// Facts, and whether frames flowed when they were taken.
@@ -73,19 +74,17 @@ fn until_it_sends(sent: impl Fn() -> Option<u64>, is_over: impl Fn() -> bool) ->
     false
 }
 
-/// Segments, datagrams and messages of ICMP that a namespace sent; none when it cannot be read.
+/// Frames that a namespace sent by all its interfaces, whatever is in them; none when it cannot be read.
 fn sent(namespace: std::os::fd::BorrowedFd<'_>) -> Option<u64> {
     let text =
-        netns::within(namespace, || std::fs::read_to_string("/proc/thread-self/net/snmp")).ok()?.ok()?;
-    let of = |(protocol, name)| column(&text, protocol, name);
-    [("Tcp:", "OutSegs"), ("Udp:", "OutDatagrams"), ("Icmp:", "OutMsgs")].map(of).into_iter().sum()
+        netns::within(namespace, || std::fs::read_to_string("/proc/thread-self/net/dev")).ok()?.ok()?;
+    Some(frames_sent(&text))
 }
 
-/// A number of `/proc/net/snmp`: a line of names, and one of values, each behind the protocol.
-fn column(text: &str, protocol: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().filter(|line| line.starts_with(protocol));
-    let at = lines.next()?.split_ascii_whitespace().position(|word| word == name)?;
-    lines.next()?.split_ascii_whitespace().nth(at)?.parse().ok()
+/// The sum of a column of `/proc/net/dev`: behind each interface's name there are eight numbers of what it received, then bytes and frames that it sent.
+fn frames_sent(text: &str) -> u64 {
+    let numbers = text.lines().filter_map(|line| line.split_once(':'));
+    sum(numbers.filter_map(|(_, numbers)| numbers.split_ascii_whitespace().nth(9)?.parse().ok()))
 }
 
 #[cfg(test)]
@@ -93,11 +92,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_is_found_by_its_name() {
-        let text =
-            "Ip: Forwarding\nIp: 1\nTcp: InSegs OutSegs\nTcp: 3 4\nUdpLite: OutDatagrams\nUdpLite: 9\n";
-        assert_eq!(column(text, "Tcp:", "OutSegs"), Some(4));
-        assert_eq!(column(text, "Udp:", "OutDatagrams"), None);
+    fn frames_of_all_interfaces_are_summed() {
+        let text = "Inter-|   Receive  |  Transmit\n face |bytes packets errs|bytes packets errs\n    \
+                    lo:  1 2 3 4 5 6 7 8 90 10 11 12\n  eth0:1 2 3 4 5 6 7 8 90 32 11 12\n";
+        assert_eq!((frames_sent(text), frames_sent(""), frames_sent("eth0: 1")), (42, 0, 0));
     }
 
     #[test]
