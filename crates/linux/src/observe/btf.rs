@@ -1,7 +1,7 @@
 //! BTF: where the running kernel keeps the fields that the witness reads.
 //!
-//! **What.** A parser of `/sys/kernel/btf/vmlinux` (`Documentation/bpf/btf.rst`) that answers three questions: the
-//! offset and size of a member by its path, the values of an enum, and how many arguments a function type has.
+//! **What.** A parser of `/sys/kernel/btf/vmlinux` (`Documentation/bpf/btf.rst`) that answers four questions: the
+//! offset and size of a member by its path, the values of an enum, how many arguments a function type has, and the number of a function.
 //!
 //! **Why.** Neither structure offsets nor drop-reason numbers are a stable interface; value 6 has been
 //! `SOCKET_FILTER` and is `SOCKET_RCVBUFF` on Linux 6.18. They are always taken from the kernel that runs.
@@ -20,6 +20,7 @@ const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const ENUM: u32 = 6;
 const TYPEDEF: u32 = 8;
+const FUNC: u32 = 12;
 const FUNC_PROTO: u32 = 13;
 const ENUM64: u32 = 19;
 
@@ -232,6 +233,15 @@ impl<'a> Btf<'a> {
         (0..found.count).map(value).collect()
     }
 
+    /// The number of a function of the kernel. None if it has none of that name, or in a module only.
+    pub fn function(&self, name: &str) -> Option<u32> {
+        let is_it = |start: &u32| {
+            let found = self.type_at(*start as usize).filter(|found| found.kind == FUNC);
+            found.and_then(|found| self.string(found.name)) == Some(name)
+        };
+        self.starts.iter().position(is_it).map(|place| place as u32 + 1)
+    }
+
     /// How many arguments the function has that a typedef points at, e.g. `btf_trace_kfree_skb`, whose first
     /// argument is the tracepoint's own and not the event's.
     pub fn arguments(&self, typedef: &str) -> Option<usize> {
@@ -294,6 +304,8 @@ mod tests {
             3 << 24 | 192,
         ]); // 6
         put(&[colour, info(ENUM, 2), 4, red, 0, blue, 7]); // 7
+        put(&[0, info(FUNC_PROTO, 0), 1]); // 8
+        put(&[red, info(FUNC, 0), 8]); // 9: a function
         let mut blob = Vec::new();
         blob.extend_from_slice(&MAGIC.to_ne_bytes());
         blob.extend_from_slice(&[1, 0]);
@@ -316,6 +328,7 @@ mod tests {
         assert_eq!(btf.member("outer", "absent"), None);
         assert_eq!(btf.values("colour"), Some(vec![("RED", 0), ("BLUE", 7)]));
         assert_eq!(btf.arguments("colour"), None);
+        assert_eq!((btf.function("RED"), btf.function("colour")), (Some(9), None));
     }
 
     #[test]
@@ -330,6 +343,7 @@ mod tests {
         assert_eq!(btf.member("sk_buff", "network_header").map(|m| m.size), Some(2));
         assert_eq!(btf.member("net", "ns.inum").map(|m| m.size), Some(4));
         assert!(btf.member("sk_buff", "dev").is_some());
+        assert!(btf.function("netif_receive_skb").is_some());
     }
 
     proptest! {

@@ -96,7 +96,7 @@ fn parse(message: &[u8], interface: u32) -> Option<ReceiveQueue> {
 }
 
 /// A number that takes four bytes where it fits into them, else eight (`nla_put_uint`).
-fn unsigned(content: &[u8]) -> Option<u64> {
+pub(super) fn unsigned(content: &[u8]) -> Option<u64> {
     match content.len() {
         4 => u32_at(content, 0).map(u64::from),
         _ => u64_at(content, 0),

@@ -1,13 +1,15 @@
-//! What programs at tracepoints share that count words and distributions in the kernel ([`super::polls`], [`super::scheduler`]).
+//! What programs at tracepoints and functions of the kernel share that count words and distributions there ([`super::polls`], [`super::scheduler`],
+//! [`super::packet_frames`]).
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width::*};
 use record::buckets::{MOST_BITS, SUB_BITS};
 
-use crate::sys::bpf;
+use super::btf;
+use crate::sys::bpf::{self, Edge};
 
 // Numbers of helpers (`___BPF_FUNC_MAPPER` in include/uapi/linux/bpf.h).
 pub(super) const TIME: i32 = 5;
@@ -106,9 +108,8 @@ pub(super) fn attach(
     event: &str,
     code: Result<Vec<u64>, AssembleError>,
 ) -> Result<(OwnedFd, OwnedFd), String> {
-    let code = code.map_err(|error| format!("the program of {event} cannot be assembled: {error:?}"))?;
-    let program = bpf::load_program(bpf::PROG_RAW_TRACEPOINT, &code, c"Dual MIT/GPL", &format!("pl_{event}"))
-        .map_err(|rejected| rejection(event, &rejected))?;
+    let load = |code: &[u64], name: &str| bpf::load_program(bpf::PROG_RAW_TRACEPOINT, code, LICENSE, name);
+    let program = loaded(event, code, load)?;
     let name = CString::new(event).map_err(|error| error.to_string())?;
     let link =
         bpf::open_raw_tracepoint(&name, program.as_fd()).map_err(|error| match error.raw_os_error() {
@@ -116,6 +117,37 @@ pub(super) fn attach(
             _ => refused(&format!("the event {event}"), &error),
         })?;
     Ok((link, program))
+}
+
+/// Loads the program of a function of the kernel and attaches it there, as [`attach`].
+///
+/// # Errors
+/// The sentence why it cannot run.
+pub(super) fn attach_to_function(
+    function: &str,
+    edge: Edge,
+    code: Result<Vec<u64>, AssembleError>,
+) -> Result<(OwnedFd, OwnedFd), String> {
+    let number = btf::of_kernel()?.function(function);
+    let number = number.ok_or_else(|| format!("the types of this kernel have no function {function}"))?;
+    let load = |code: &[u64], name: &str| bpf::load_for_function((number, edge), code, LICENSE, name);
+    let program = loaded(function, code, load)?;
+    let link = bpf::open_function(program.as_fd());
+    let link = link.map_err(|error| refused(&format!("the function {function}"), &error))?;
+    Ok((link, program))
+}
+
+/// The licence of the programs, which use functions for GPL only.
+const LICENSE: &CStr = c"Dual MIT/GPL";
+
+/// Loads a program for a place.
+fn loaded(
+    place: &str,
+    code: Result<Vec<u64>, AssembleError>,
+    load: impl FnOnce(&[u64], &str) -> Result<OwnedFd, bpf::Rejected>,
+) -> Result<OwnedFd, String> {
+    let code = code.map_err(|error| format!("the program of {place} cannot be assembled: {error:?}"))?;
+    load(&code, &format!("pl_{place}")).map_err(|rejected| rejection(place, &rejected))
 }
 
 /// What the kernel refused, and what helps.

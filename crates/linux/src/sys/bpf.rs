@@ -66,6 +66,17 @@ pub const TCX_INGRESS: u32 = 46;
 pub const TCX_EGRESS: u32 = 47;
 /// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
 pub const PROG_RAW_TRACEPOINT: u32 = 17;
+/// `BPF_PROG_TYPE_TRACING`.
+const PROG_TRACING: u32 = 26;
+
+/// Where in a function a program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    /// Before its first instruction (`BPF_TRACE_FENTRY`).
+    Begin,
+    /// When it returns (`BPF_TRACE_FEXIT`).
+    End,
+}
 
 /// `union bpf_attr`, all zero until told otherwise.
 #[repr(C, align(8))]
@@ -270,13 +281,35 @@ pub struct Rejected {
 /// # Errors
 /// [`Rejected`]: `EPERM` without `CAP_BPF`/`CAP_PERFMON`, else usually the verifier, with its log.
 pub fn load_program(kind: u32, program: &[u64], license: &CStr, name: &str) -> Result<OwnedFd, Rejected> {
+    load(program, license, name, |attr| attr.u32(0, kind))
+}
+
+/// Loads a program for a function of the kernel, by the number of the function in the kernel's BTF.
+///
+/// # Errors
+/// As [`load_program`].
+pub fn load_for_function(
+    (function, edge): (u32, Edge),
+    program: &[u64],
+    license: &CStr,
+    name: &str,
+) -> Result<OwnedFd, Rejected> {
+    let place = match edge {
+        Edge::Begin => 24,
+        Edge::End => 25,
+    };
+    load(program, license, name, |attr| attr.u32(0, PROG_TRACING).u32(68, place).u32(108, function))
+}
+
+fn load(
+    program: &[u64],
+    license: &CStr,
+    name: &str,
+    with: impl Fn(Attr) -> Attr,
+) -> Result<OwnedFd, Rejected> {
     let attr = || {
-        Attr::new()
-            .u32(0, kind)
-            .u32(4, program.len() as u32)
-            .pointer(8, program.as_ptr())
-            .pointer(16, license.as_ptr())
-            .name(48, name)
+        let of_all = Attr::new().u32(4, program.len() as u32).pointer(8, program.as_ptr());
+        with(of_all.pointer(16, license.as_ptr()).name(48, name))
     };
     let error = match attr().call_for_fd(PROG_LOAD) {
         Ok(program) => return Ok(program),
@@ -300,6 +333,14 @@ pub fn load_program(kind: u32, program: &[u64], license: &CStr, name: &str) -> R
 /// `ENOENT` if the kernel has no such tracepoint, `EPERM` without `CAP_PERFMON`.
 pub fn open_raw_tracepoint(name: &CStr, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Attr::new().pointer(0, name.as_ptr()).fd(8, program.as_raw_fd()).call_for_fd(RAW_TRACEPOINT_OPEN)
+}
+
+/// Runs a program of [`load_for_function`] whenever the function runs, until the returned descriptor is dropped.
+///
+/// # Errors
+/// `ENOTSUPP` (524) if this kernel cannot change the function's code while it runs.
+pub fn open_function(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    Attr::new().fd(8, program.as_raw_fd()).call_for_fd(RAW_TRACEPOINT_OPEN)
 }
 
 /// A program at an interface (`bpf_link`). It is detached when this is dropped, whoever else holds the link: closing the descriptor would

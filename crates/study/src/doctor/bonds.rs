@@ -1,6 +1,8 @@
 //! Rules about bonds, time stamps, captures, virtual machines and control groups (BND-01 … CG-01).
 
-use super::look::{any_moved, count, most, percent, uneven, when};
+use std::collections::BTreeMap;
+
+use super::look::{WORK, any_moved, count, most, percent, uneven, when};
 use super::{Advice, At, DoctorRule};
 
 /// Rows.
@@ -242,21 +244,34 @@ pub(super) const RULES: &[DoctorRule] = &[
         goals: "C",
         at: At::Node,
         given: &[],
-        inputs: &["packet_socket.fanout_frames"],
-        condition: "a socket of a fanout group gets over twice the mean",
+        inputs: &["packet_socket.fanout_frames", "packet_socket.fanout_group", "packet_socket.fanout_mode"],
+        condition: "a socket of a fanout group gets 1.9 times the mean or more; not of one that rolls over",
         meaning: "the group's mode does not fit the traffic",
         advice: Advice::Say("by CPU or queue with pinned RSS; or by hash with defragmentation"),
         effect: "",
         risk: "",
         source: "Suricata",
         look: |look| {
-            let sockets = look.moves("packet_socket.fanout_frames")?;
-            let ratio = uneven(&sockets);
-            when(
-                ratio > 2.0,
-                1.0 - 1.0 / ratio,
-                format!("{} got {ratio:.1} times the mean of {}", most(&sockets).0, sockets.len()),
-            )
+            let (frames, modes) =
+                (look.moves_by("packet_socket.fanout_frames")?, look.texts("packet_socket.fanout_mode")?);
+            let modes: BTreeMap<String, String> = modes.into_iter().collect();
+            let mut groups: BTreeMap<u32, Vec<(String, f64)>> = BTreeMap::new();
+            for (socket, group) in look.numbers("packet_socket.fanout_group")? {
+                let got =
+                    frames.get(&socket).filter(|_| modes.get(&socket).is_some_and(|mode| mode != "rollover"));
+                groups.entry(group as u32).or_default().extend(got.map(|got| (socket, *got)));
+            }
+            groups.retain(|_, sockets| sockets.iter().map(|(_, got)| got).sum::<f64>() >= WORK);
+            let worst = groups.iter().max_by(|a, b| uneven(a.1).total_cmp(&uneven(b.1)));
+            let Some((group, sockets)) = worst else { return Ok(None) };
+            let (ratio, mode) = (uneven(sockets), modes.get(most(sockets).0));
+            let evidence = format!(
+                "{} got {ratio:.1} times the mean of the {} of group {group} ({})",
+                most(sockets).0,
+                sockets.len(),
+                mode.map_or("", String::as_str)
+            );
+            when(ratio >= 1.9, 1.0 - 1.0 / ratio, evidence)
         },
     },
     DoctorRule {

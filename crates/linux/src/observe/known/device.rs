@@ -7,9 +7,16 @@ use record::facts::{Fact, Known};
 use record::llstat::InterruptCount;
 
 use super::files::{count, numbered, target, text, word, words};
+use crate::netlink::Netlink;
+use crate::observe::devlink::DevlinkDevice;
 use crate::observe::interrupts;
+use crate::observe::kernel_messages::{self, KernelMessages};
 use crate::sys::{packet, ptp};
 
+/// The driver whose cards can do little without a package of the firmware (ice README).
+const NEEDS_PACKAGE: &str = "ice";
+const HEALTH_ERRORS: &str = "devlink.health_errors";
+const SCHEDULING_LAYERS: &str = "devlink.tx_scheduling_layers";
 /// Facts that are sums of the driver's counters: a name, and the words that a counter's name has.
 const SUMS: [(&str, &[&[&str]]); 6] = [
     ("rx.alloc_fail", &[&["rx", "alloc_fail"], &["rx", "alloc_err"]]),
@@ -19,29 +26,82 @@ const SUMS: [(&str, &[&[&str]]); 6] = [
     ("pci.stalls", &[&["pci_stalled"]]),
     ("allowance.exceeded", &[&["allowance_exceeded"]]),
 ];
-/// What devlink would tell.
-const DEVLINK: [&str; 2] = ["devlink.tx_scheduling_layers", "devlink.health_errors"];
-
 /// Reads them; an interface without a device has none.
-pub(super) fn read(folder: &Path, is_card: bool, name: &str, interrupts: &[InterruptCount]) -> Known {
+pub(super) fn read(
+    netlink: &mut Netlink,
+    folder: &Path,
+    is_card: bool,
+    name: &str,
+    interrupts: &[InterruptCount],
+) -> Known {
     let device = folder.join("device");
     let mut known = driver_counters(name);
     let driver = target(&device.join("driver"));
-    known.insert("driver".into(), Fact::Text(driver.unwrap_or_else(|| "none".into())));
-    for fact in DEVLINK {
-        // Without a device there is nobody whom devlink could report.
-        let unread = Fact::unknown("devlink is not asked");
-        known.insert(fact.into(), if is_card { unread } else { Fact::each([]) });
-    }
+    let driver = driver.unwrap_or_else(|| "none".into());
+    let needs_package = driver == NEEDS_PACKAGE;
+    known.insert("driver".into(), Fact::Text(driver));
     if !is_card {
+        // Without a device there is nobody whom devlink could report.
+        known.insert(HEALTH_ERRORS.into(), Fact::each([]));
         return known;
     }
+    known.extend(devlink(netlink, &device));
+    if needs_package {
+        known.insert("ddp.safe_mode".into(), safe_mode(&device));
+    }
     known.insert("firmware".into(), firmware(name));
-    known.insert("ddp.safe_mode".into(), Fact::unknown("the kernel's messages are not read"));
     known.insert("phc.offset_ns".into(), clock_offset(&device));
     known.extend(bus(&device));
     known.extend(placement(&device, name, interrupts));
     known
+}
+
+/// What devlink tells of the device. Where the kernel or the driver has no devlink, nobody can report an error.
+fn devlink(netlink: &mut Netlink, device: &Path) -> Known {
+    let address = fs::canonicalize(device).ok().and_then(|real| Some(real.file_name()?.to_str()?.to_owned()));
+    let (Some(bus), Some(address)) = (target(&device.join("subsystem")), address) else {
+        let why = || Fact::unknown("the device cannot be found");
+        return [HEALTH_ERRORS, SCHEDULING_LAYERS].map(|name| (name.to_owned(), why())).into();
+    };
+    let device = DevlinkDevice { bus, address };
+    let refused = |error: std::io::Error| Fact::unknown(format!("devlink cannot be asked: {error}"));
+    let errors = match device.health_errors(netlink) {
+        Ok(errors) => {
+            Fact::each(errors.into_iter().map(|(name, all)| (name, count(all))).collect::<Vec<_>>())
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Fact::each([]),
+        Err(error) => refused(error),
+    };
+    let layers = match device.parameter(netlink, "tx_scheduling_layers") {
+        Ok(layers) => layers.map_or_else(
+            || Fact::unknown("devlink has no tx_scheduling_layers of it"),
+            |layers| Fact::Number(layers as f64),
+        ),
+        Err(error) => refused(error),
+    };
+    Known::from([(HEALTH_ERRORS.to_owned(), errors), (SCHEDULING_LAYERS.to_owned(), layers)])
+}
+
+/// Whether the driver said that it runs without its package.
+fn safe_mode(device: &Path) -> Fact {
+    let real = fs::canonicalize(device).unwrap_or_default();
+    let address = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match kernel_messages::read() {
+        Ok(all) => safe_mode_of(&all, &address),
+        Err(error) => {
+            let why = record::problem::system_words(&error);
+            Fact::unknown(format!("the kernel's messages cannot be read (CAP_SYSLOG): {why}"))
+        }
+    }
+}
+
+fn safe_mode_of(all: &KernelMessages, address: &str) -> Fact {
+    let says = |text: &&String| text.contains(address) && text.to_ascii_lowercase().contains("safe mode");
+    match all.texts.iter().any(|text| says(&text)) {
+        true => Fact::Flag(true),
+        false if all.is_whole => Fact::Flag(false),
+        false => Fact::unknown("the kernel no longer has its first messages"),
+    }
 }
 
 /// How far the card's clock is ahead of the system's, in nanoseconds. A reading less exact than what a rule asks for (1 µs) is told only where it is
@@ -229,6 +289,15 @@ mod tests {
         let known = of_counters(&all.map(|(name, value)| (name.to_owned(), value)));
         assert_eq!((known["pfc.discards"].clone(), known["pfc.pauses"].clone()), (count(5), count(2)));
         assert!(known["pci.stalls"].why_unknown().is_some());
+    }
+
+    #[test]
+    fn safe_mode_is_off_only_where_all_messages_are_there() {
+        let all = |text: &str, is_whole| KernelMessages { texts: vec![text.into()], is_whole };
+        let says = "ice 0000:01:00.0: The DDP package file was not found. Entering Safe Mode.";
+        assert_eq!(safe_mode_of(&all(says, false), "0000:01:00.0"), Fact::Flag(true));
+        assert_eq!(safe_mode_of(&all(says, true), "0000:02:00.0"), Fact::Flag(false));
+        assert!(safe_mode_of(&all(says, false), "0000:02:00.0").why_unknown().is_some());
     }
 
     #[test]

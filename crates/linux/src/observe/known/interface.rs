@@ -10,6 +10,7 @@ use super::device;
 use super::files::{count, counter, numbered, text, word, words};
 use crate::netlink::settings::{CHANNELS, COALESCE, EEE, Group, PAUSE, RINGS, RSS};
 use crate::netlink::{Attributes, Dump, Netlink, after, u32_at};
+use crate::observe::page_pools::{self, PoolPages};
 use crate::observe::{links, llstat};
 use crate::sys::packet;
 
@@ -58,14 +59,12 @@ const FEATURES: [&str; 10] = [
     "rx-lro",
 ];
 /// What nothing here measures, and why.
-const UNMEASURED: [(&str, &str); 7] = [
+const UNMEASURED: [(&str, &str); 5] = [
     ("polls.full_run", "interrupts and polls were not timed"),
     ("stall.p99_us", "interrupts and polls were not timed"),
     ("stall.most_us", "interrupts and polls were not timed"),
     ("arrivals.at_period_share", "interrupts and polls were not timed"),
     ("mtu.other", "the other end of the link is not among the nodes"),
-    ("page_pool.slow", "pools of pages are not read"),
-    ("page_pool.fast", "pools of pages are not read"),
 ];
 
 /// A link with what else its message tells.
@@ -127,7 +126,7 @@ pub(super) fn read(netlink: &mut Netlink, link: &Link, around: &Around<'_>) -> K
         Ok(root) => {
             let folder = root.join("class/net").join(&sample.name);
             known.extend(of_sysfs(&folder));
-            known.extend(device::read(&folder, kind == "card", &sample.name, around.interrupts));
+            known.extend(device::read(netlink, &folder, kind == "card", &sample.name, around.interrupts));
             if kind == "bond" {
                 known.extend(bond(&folder, around));
             }
@@ -142,6 +141,7 @@ pub(super) fn read(netlink: &mut Netlink, link: &Link, around: &Around<'_>) -> K
     }
     if kind == "card" {
         known.insert("speed.max_mbps".into(), common_speed(netlink, sample.index));
+        known.extend(pool_pages(netlink, sample.index));
     }
     if kind == "vlan" {
         known.extend(lower(netlink, link, around));
@@ -335,6 +335,19 @@ fn speed(path: &Path) -> Fact {
         Ok(_) => Fact::unknown("the driver tells no speed"),
         Err(_) => Fact::unknown("the link has no speed: it is down, or it has none"),
     }
+}
+
+/// Pages for what the card receives.
+fn pool_pages(netlink: &mut Netlink, index: u32) -> Known {
+    let pages = page_pools::read(netlink, index);
+    let of = |part: fn(&PoolPages) -> u64| match &pages {
+        Ok(pages) => count(part(pages)),
+        Err(why) => Fact::unknown(why.clone()),
+    };
+    Known::from([
+        ("page_pool.fast".into(), of(|pages| pages.fast)),
+        ("page_pool.slow".into(), of(|pages| pages.slow)),
+    ])
 }
 
 /// What both ends of the link can.

@@ -7,24 +7,27 @@
 //! reading shows it.
 //!
 //! **Price.** Some thousand small files (each thread of each process has one), and some requests for each interface; the facts state the
-//! CPU time. Nothing is written. Why a soft interrupt ended, and which system calls carried datagrams, is counted by programs of the kernel, while
-//! the window lasts.
+//! CPU time. Nothing is written. Why a soft interrupt ended, which system calls carried datagrams, and what packet sockets were given,
+//! is counted by programs of the kernel, while the window lasts.
 
 mod device;
 mod files;
 mod host;
 mod interface;
 mod node;
+mod packet_sockets;
 mod window;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use record::facts::{Fact, Facts, Known};
 use record::{Problem, Result};
 
+use super::packet_frames::PacketFrames;
 use super::polls::PollCounters;
 use super::udp_calls::UdpCalls;
 use super::{interrupts, llstat, processes, qdiscs};
@@ -41,6 +44,8 @@ pub struct FactSources {
     only: Option<String>,
     polls: std::result::Result<PollCounters, String>,
     udp_calls: std::result::Result<UdpCalls, String>,
+    /// From the first reading on.
+    packet_frames: OnceLock<std::result::Result<PacketFrames, String>>,
 }
 
 /// Everything at one time.
@@ -91,6 +96,7 @@ impl FactSources {
         let namespaces: Vec<u32> =
             nodes.iter().filter_map(|node| inode(node).ok()).map(|n| n as u32).collect();
         FactSources {
+            packet_frames: OnceLock::new(),
             nodes,
             only: only.map(str::to_owned),
             polls: PollCounters::softirqs(),
@@ -109,9 +115,11 @@ impl FactSources {
         host.extend(host::processes(&processes::host_processes(), &threads()));
         host.extend(self.squeezes(&host));
         host.extend(clocks());
+        let frames = self.packet_frames.get_or_init(|| packet_frames(&self.nodes));
+        let frames = frames.as_ref().map_err(String::as_str);
         let mut nodes = BTreeMap::new();
         for (name, space) in &self.nodes {
-            let read = || self.node();
+            let read = || self.node(frames);
             let reading = match space {
                 Some(space) => netns::within(space.as_fd(), read).and_then(|read| read),
                 None => read(),
@@ -126,7 +134,7 @@ impl FactSources {
     }
 
     /// Reads the namespace of the calling thread.
-    fn node(&self) -> std::io::Result<NodeReading> {
+    fn node(&self, frames: std::result::Result<&PacketFrames, &str>) -> std::io::Result<NodeReading> {
         let mut netlink = Netlink::open();
         netlink.prepare(Family::Route)?;
         let links = interface::list(&mut netlink)?;
@@ -158,6 +166,7 @@ impl FactSources {
         };
         let texts = node::TEXTS.iter().filter_map(text).collect();
         let mut known = node::read(&mut netlink, &names);
+        known.extend(packet_sockets::read(&mut netlink, &names, frames));
         let inode = netns::inode(netns::current()?.as_fd())?;
         known.insert("netns".into(), Fact::Number(inode as f64));
         known.insert("udp.syscalls".into(), self.udp_calls(inode as u32));
@@ -199,6 +208,20 @@ impl FactSources {
     /// Facts of the time between two readings.
     pub fn window(&self, before: FactReading, after: FactReading) -> Facts {
         window::facts(before, after)
+    }
+}
+
+/// Counts for the packet sockets of the nodes, where there are some.
+fn packet_frames(nodes: &[(String, Option<OwnedFd>)]) -> std::result::Result<PacketFrames, String> {
+    let of = |(_, space): &(String, Option<OwnedFd>)| match space {
+        Some(space) => netns::within(space.as_fd(), packet_sockets::cookies).unwrap_or_default(),
+        None => packet_sockets::cookies(),
+    };
+    match &nodes.iter().flat_map(of).collect::<Vec<_>>()[..] {
+        [] => Err("it was opened within the window".into()),
+        cookies => {
+            PacketFrames::start(cookies).map_err(|why| format!("no program of the kernel counts it: {why}"))
+        }
     }
 }
 

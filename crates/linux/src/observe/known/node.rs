@@ -1,4 +1,4 @@
-//! Facts of a namespace: its settings, protocol counters, connections, packet sockets, neighbours.
+//! Facts of a namespace: its settings, protocol counters, connections, neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use record::facts::{Fact, Known};
 use record::snapshot::Counters;
 
 use super::files::{count, settings, text, word};
-use crate::netlink::{Dump, Family, Netlink, after, u32_at};
+use crate::netlink::{Netlink, after, u32_at};
 use crate::observe::{TcpSockets, neighbours, protocols, sockets, tcp_sockets};
 
 /// Settings that a namespace has for itself, or shows.
@@ -54,7 +54,6 @@ pub(super) fn read(netlink: &mut Netlink, names: &BTreeMap<u32, String>) -> Know
     known.extend(sockstat(root));
     known.extend(conntrack(root));
     known.extend(connections());
-    known.extend(packet_sockets(netlink, names));
     known.insert("subnets.shared".into(), shared_subnets(root));
     known.insert("udp.socket_drops".into(), udp_drops(root));
     let found = netlink.dump(&neighbours::DUMP, |message| neighbours::parse(message, names));
@@ -242,74 +241,9 @@ fn plain(end: SocketAddr) -> SocketAddr {
     SocketAddr::new(end.ip().to_canonical(), end.port())
 }
 
-/// `struct packet_diag_req` with information, rings, fanout and memory shown (`include/uapi/linux/packet_diag.h`).
-const PACKET_SOCKETS: Dump<'static> = Dump { family: Family::SockDiag, kind: 20, body: &PACKET_REQUEST };
-const PACKET_REQUEST: [u8; 20] = {
-    let mut body = [0; 20];
-    body[0] = 17;
-    body[8] = 1 | 4 | 8 | 0x10;
-    body
-};
-const PACKET_HEADER: usize = 16;
-const PACKET_INFO: u16 = 0;
-const PACKET_RECEIVE_RING: u16 = 3;
-const PACKET_FANOUT: u16 = 5;
-const PACKET_MEMORY: u16 = 6;
-/// `pdr_retire_tmo` in milliseconds; `SK_MEMINFO_DROPS`.
-const RETIRE_AT: usize = 16;
-const DROPS_AT: usize = 32;
-
-/// A packet socket: where it is bound, its losses, how long a block of its ring is held, that it shares with others.
-struct PacketSocket {
-    place: String,
-    drops: Fact,
-    block_ms: Option<f64>,
-    in_group: bool,
-}
-
-fn packet_socket(message: &[u8], names: &BTreeMap<u32, String>) -> Option<PacketSocket> {
-    (*message.first()? == PACKET_REQUEST[0]).then_some(())?;
-    let attributes = after(message, PACKET_HEADER);
-    let index = u32_at(attributes.get(PACKET_INFO)?, 0)?;
-    let interface = names.get(&index).map_or("any interface", String::as_str);
-    let ring = attributes.get(PACKET_RECEIVE_RING);
-    let drops = attributes.get(PACKET_MEMORY).and_then(|memory| u32_at(memory, DROPS_AT));
-    let told_to_nobody = || Fact::unknown("what a ring loses is told to its program alone");
-    Some(PacketSocket {
-        place: format!("socket {} at {interface}", u32_at(message, 4)?),
-        drops: drops.filter(|_| ring.is_none()).map_or_else(told_to_nobody, |drops| count(drops.into())),
-        block_ms: ring.and_then(|ring| u32_at(ring, RETIRE_AT)).map(f64::from),
-        in_group: attributes.get(PACKET_FANOUT).is_some(),
-    })
-}
-
-fn packet_sockets(netlink: &mut Netlink, names: &BTreeMap<u32, String>) -> Known {
-    let all = match netlink.dump(&PACKET_SOCKETS, |message| packet_socket(message, names)) {
-        Ok(all) => all,
-        Err(error) => {
-            let why = || Fact::unknown(format!("packet sockets cannot be listed: {error}"));
-            let of = ["drops", "block_ms", "fanout_frames"];
-            return of.iter().map(|name| (format!("packet_socket.{name}"), why())).collect();
-        }
-    };
-    let block = |one: &PacketSocket| Some((one.place.clone(), Fact::Number(one.block_ms?)));
-    let uncounted =
-        || Fact::unknown("how many frames each socket of a group gets is told to its program alone");
-    let groups = all.iter().filter(|one| one.in_group).map(|one| (one.place.clone(), uncounted()));
-    Known::from([
-        ("packet_socket.block_ms".into(), Fact::each(all.iter().filter_map(block).collect::<Vec<_>>())),
-        ("packet_socket.fanout_frames".into(), Fact::each(groups.collect::<Vec<_>>())),
-        (
-            "packet_socket.drops".into(),
-            Fact::each(all.iter().map(|one| (one.place.clone(), one.drops.clone())).collect::<Vec<_>>()),
-        ),
-    ])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::attributes::build::{attribute, join};
     use proptest::prelude::*;
 
     const ROUTES: &str = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
@@ -331,27 +265,10 @@ mod tests {
         assert_eq!([told("[fd00::2]:53"), told("10.0.0.1:9")], ["[fd00::2]:53", "10.0.0.1:9"]);
     }
 
-    #[test]
-    fn a_ring_s_losses_are_unknown_and_not_none() {
-        let names = BTreeMap::from([(2, "eth0".to_owned())]);
-        let message = |ring: &[u8]| {
-            let head = [17, 3, 3, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-            let info: Vec<u8> = [2u32, 0, 0, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
-            let memory: Vec<u8> = (0u32..9).flat_map(u32::to_ne_bytes).collect();
-            join(&[&head, &attribute(PACKET_INFO, &info), ring, &attribute(PACKET_MEMORY, &memory)])
-        };
-        let plain = packet_socket(&message(&[]), &names).unwrap();
-        assert_eq!((plain.drops, plain.block_ms, plain.place.as_str()), (count(8), None, "socket 9 at eth0"));
-        let ring: Vec<u8> =
-            [4096u32, 64, 2048, 128, 60, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
-        let ring = packet_socket(&message(&attribute(PACKET_RECEIVE_RING, &ring)), &names).unwrap();
-        assert!(ring.drops.why_unknown().is_some() && ring.block_ms == Some(60.0));
-    }
-
     proptest! {
         #[test]
-        fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..120), text in "([a-z0-9\t ]{0,40}\n){0,4}") {
-            let _ = (packet_socket(&noise, &BTreeMap::new()), shared(&text), sockstat_number(&text, "mem"));
+        fn noise_never_panics(text in "([a-z0-9\t ]{0,40}\n){0,4}") {
+            let _ = (shared(&text), sockstat_number(&text, "mem"));
         }
     }
 }
