@@ -110,6 +110,14 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
     let facts = &run["tests"][0]["facts"]["nodes"]["a"]["interfaces"]["eth0"];
     let offset_ns = facts["phc.offset_ns"].as_f64();
     assert!(offset_ns.is_some_and(|ns| ns != 0.0 && ns.abs() < 1e9), "{facts:#}");
+    // The device on its bus, its pause frames, and errors that its driver would report by devlink, which it does not have.
+    assert!(facts["pci.ports"].as_f64().is_some_and(|ports| ports >= 1.0), "{facts:#}");
+    assert!(facts["pause.frames_received"]["after"].is_u64(), "{facts:#}");
+    assert_eq!(
+        facts["devlink.health_errors"]["each"].as_object().map(|each| each.len()),
+        Some(0),
+        "{facts:#}"
+    );
     let ring = run["tests"].as_array().unwrap().iter().find(|test| test["spec"]["kind"] == "frames");
     told_of_a_ring(ring.unwrap());
     // It was written here, as root's or whoever's record, and is shown like any other.

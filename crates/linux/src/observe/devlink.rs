@@ -67,10 +67,15 @@ impl DevlinkDevice {
         let names = [text(BUS_NAME, &self.bus), text(DEV_NAME, &self.address)].concat();
         let body = [&[command, VERSION, 0, 0][..], &names].concat();
         let dump = Dump { family: Family::Generic, kind: family, body: &body };
-        netlink.dump(&dump, |message| {
+        let told = netlink.dump(&dump, |message| {
             let attributes = after(message, GENERIC_HEADER);
             self.is_meant(&attributes).then(|| read(attributes)).flatten()
-        })
+        });
+        match told {
+            // Kernels that choose (Linux 6.5) say so of a device whose driver has no devlink.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(vec![]),
+            told => told,
+        }
     }
 
     fn is_meant(&self, attributes: &Attributes<'_>) -> bool {

@@ -7,27 +7,31 @@
 use crate::netlink::Netlink;
 use crate::sys::packet;
 
-/// Names that drivers have for received and sent pause frames of the whole link (ixgbe, i40e and ice, mlx5, bnxt, tg3, others).
-const RECEIVED: [&str; 6] = [
+/// Names that drivers have for received and sent pause frames of the whole link (ixgbe and igb, i40e, ice, mlx5, bnxt, tg3, others).
+const RECEIVED: [&str; 8] = [
     "rx_flow_control_xoff",
     "port.link_xoff_rx",
+    "link_xoff_rx.nic",
     "rx_pause_ctrl_phy",
     "rx_pause_frames",
+    "rx_xoff_pause_rcvd",
     "rx_pause",
     "rx_global_pause",
 ];
-const SENT: [&str; 6] = [
+const SENT: [&str; 8] = [
     "tx_flow_control_xoff",
     "port.link_xoff_tx",
+    "link_xoff_tx.nic",
     "tx_pause_ctrl_phy",
     "tx_pause_frames",
+    "tx_xoff_sent",
     "tx_pause",
     "tx_global_pause",
 ];
 
 /// Received and sent, by the names of drivers; none when neither is there.
 fn by_names(counters: &[(String, u64)]) -> Option<(u64, u64)> {
-    let first = |names: [&str; 6]| {
+    let first = |names: [&str; 8]| {
         names
             .iter()
             .find_map(|name| counters.iter().find(|(found, _)| found == name).map(|(_, count)| *count))

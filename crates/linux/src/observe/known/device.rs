@@ -18,14 +18,15 @@ const NEEDS_PACKAGE: &str = "ice";
 const HEALTH_ERRORS: &str = "devlink.health_errors";
 const SCHEDULING_LAYERS: &str = "devlink.tx_scheduling_layers";
 /// Facts that are sums of the driver's counters: a name, and the words that a counter's name has.
-const SUMS: [(&str, &[&[&str]]); 6] = [
+const SUMS: [(&str, &[&[&str]]); 5] = [
     ("rx.alloc_fail", &[&["rx", "alloc_fail"], &["rx", "alloc_err"]]),
-    ("pause.frames_received", &[&["link_xoff_rx"], &["rx_pause"], &["rx_xoff"]]),
-    ("pfc.pauses", &[&["prio", "pause"], &["prio", "xoff"]]),
+    ("pfc.pauses", &[&["prio", "pause"], &["prio", "xoff"], &["_pb_", "pxoff"]]),
     ("pfc.discards", &[&["prio", "discard"]]),
-    ("pci.stalls", &[&["pci_stalled"]]),
+    ("pci.stalls", &[&["pci_stalled", "_events"]]),
     ("allowance.exceeded", &[&["allowance_exceeded"]]),
 ];
+/// What has such words and is a length of time, or an event of another kind (mlx5; i40e and ice).
+const NO_COUNTS: [&str; 3] = ["_duration", "_transition", "xon_2_xoff"];
 /// Reads them; an interface without a device has none.
 pub(super) fn read(
     netlink: &mut Netlink,
@@ -58,8 +59,7 @@ pub(super) fn read(
 
 /// What devlink tells of the device. Where the kernel or the driver has no devlink, nobody can report an error.
 fn devlink(netlink: &mut Netlink, device: &Path) -> Known {
-    let address = fs::canonicalize(device).ok().and_then(|real| Some(real.file_name()?.to_str()?.to_owned()));
-    let (Some(bus), Some(address)) = (target(&device.join("subsystem")), address) else {
+    let (Some(bus), Some(address)) = (target(&device.join("subsystem")), target(device)) else {
         let why = || Fact::unknown("the device cannot be found");
         return [HEALTH_ERRORS, SCHEDULING_LAYERS].map(|name| (name.to_owned(), why())).into();
     };
@@ -84,8 +84,7 @@ fn devlink(netlink: &mut Netlink, device: &Path) -> Known {
 
 /// Whether the driver said that it runs without its package.
 fn safe_mode(device: &Path) -> Fact {
-    let real = fs::canonicalize(device).unwrap_or_default();
-    let address = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let Some(address) = target(device) else { return Fact::unknown("the device cannot be found") };
     match kernel_messages::read() {
         Ok(all) => safe_mode_of(&all, &address),
         Err(error) => {
@@ -182,13 +181,11 @@ fn max_read_request(config: &[u8]) -> Option<f64> {
 
 /// Functions of the same slot that have an interface.
 fn ports(device: &Path) -> Fact {
-    let Ok(real) = fs::canonicalize(device) else { return Fact::unknown("the device cannot be found") };
-    let slot =
-        real.file_name().and_then(|name| name.to_str()?.rsplit_once('.').map(|(slot, _)| format!("{slot}.")));
-    let (Some(slot), Some(bus)) = (slot, real.parent()) else {
-        return Fact::unknown("the device has no slot");
-    };
-    let functions = numbered(bus, &slot).into_iter().filter(|(_, name)| bus.join(name).join("net").exists());
+    let Some(address) = target(device) else { return Fact::unknown("the device cannot be found") };
+    let Some((slot, _)) = address.rsplit_once('.') else { return Fact::unknown("the device has no slot") };
+    let bus = device.join("..");
+    let functions = numbered(&bus, &format!("{slot}."));
+    let functions = functions.into_iter().filter(|(_, name)| bus.join(name).join("net").exists());
     Fact::Number(functions.count().max(1) as f64)
 }
 
@@ -238,8 +235,10 @@ fn driver_counters(name: &str) -> Known {
 }
 
 fn of_counters(all: &[(String, u64)]) -> Known {
-    let is_one =
-        |name: &str, sets: &[&[&str]]| sets.iter().any(|words| words.iter().all(|word| name.contains(word)));
+    let is_one = |name: &str, sets: &[&[&str]]| {
+        sets.iter().any(|words| words.iter().all(|word| name.contains(word)))
+            && !NO_COUNTS.iter().any(|word| name.contains(word))
+    };
     let sum = |(fact, sets): &(&str, &[&[&str]])| {
         let found: Vec<u64> =
             all.iter().filter(|(name, _)| is_one(name, sets)).map(|(_, value)| *value).collect();
@@ -285,7 +284,13 @@ mod tests {
         ] {
             assert_eq!(queue(name, way).as_deref(), expected, "{name}");
         }
-        let all = [("rx_prio3_pause", 2), ("rx_prio3_discards", 5), ("rx_queue_0_packets", 9)];
+        let all = [
+            ("rx_prio3_pause", 2),
+            ("rx_prio3_pause_duration", 7000),
+            ("rx_prio3_discards", 5),
+            ("rx_queue_0_packets", 9),
+            ("outbound_pci_stalled_wr", 30),
+        ];
         let known = of_counters(&all.map(|(name, value)| (name.to_owned(), value)));
         assert_eq!((known["pfc.discards"].clone(), known["pfc.pauses"].clone()), (count(5), count(2)));
         assert!(known["pci.stalls"].why_unknown().is_some());
@@ -298,6 +303,22 @@ mod tests {
         assert_eq!(safe_mode_of(&all(says, false), "0000:01:00.0"), Fact::Flag(true));
         assert_eq!(safe_mode_of(&all(says, true), "0000:02:00.0"), Fact::Flag(false));
         assert!(safe_mode_of(&all(says, false), "0000:02:00.0").why_unknown().is_some());
+    }
+
+    /// Also where `/sys` is reached by an opened file, through which no path can be made whole.
+    #[test]
+    fn ports_of_a_card_are_functions_of_its_slot_with_an_interface() {
+        let folder = tempfile::tempdir().unwrap();
+        let slots = folder.path().join("devices/pci0");
+        for (function, inner) in [("0000:03:00.0", "net"), ("0000:03:00.1", "net"), ("0000:03:00.2", "usb")] {
+            fs::create_dir_all(slots.join(function).join(inner)).unwrap();
+        }
+        fs::create_dir_all(slots.join("0000:04:00.0/net")).unwrap();
+        let class = folder.path().join("class/eth0");
+        fs::create_dir_all(&class).unwrap();
+        std::os::unix::fs::symlink("../../devices/pci0/0000:03:00.1", class.join("device")).unwrap();
+        assert_eq!(ports(&class.join("device")), Fact::Number(2.0));
+        assert!(ports(&class).why_unknown().is_some());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::files::{count, counter, numbered, text, word, words};
 use crate::netlink::settings::{CHANNELS, COALESCE, EEE, Group, PAUSE, RINGS, RSS};
 use crate::netlink::{Attributes, Dump, Netlink, after, u32_at};
 use crate::observe::page_pools::{self, PoolPages};
-use crate::observe::{links, llstat};
+use crate::observe::{links, llstat, pause};
 use crate::sys::packet;
 
 /// A setting of a group: the fact, the attribute (`include/uapi/linux/ethtool_netlink.h`), and whether it is on or off.
@@ -142,6 +142,9 @@ pub(super) fn read(netlink: &mut Netlink, link: &Link, around: &Around<'_>) -> K
     if kind == "card" {
         known.insert("speed.max_mbps".into(), common_speed(netlink, sample.index));
         known.extend(pool_pages(netlink, sample.index));
+        let paused = pause::read(netlink, sample.index, &sample.name);
+        let paused = paused.map_or_else(Fact::unknown, |(received, _)| count(received));
+        known.insert("pause.frames_received".into(), paused);
     }
     if kind == "vlan" {
         known.extend(lower(netlink, link, around));
