@@ -8,6 +8,7 @@ use crate::support::{
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::process::{Child, ChildStdin};
 use std::time::Duration;
 
 /// Watches a lab while `work` goes on, in one interval.
@@ -105,37 +106,69 @@ fn an_interval_of_this_host_has_its_interfaces_and_fits_80_columns() {
     }
 }
 
+/// A watch on a terminal of its own, with its screen: the terminal, what is typed there, the watch, and what it showed.
+fn begun() -> (Child, ChildStdin, Pid, String) {
+    let program = crate::support::PATHLAB;
+    let line = format!(
+        "stty rows 24 cols 80; sh -c 'echo pid $$.; exec {program} watch --interval 100ms'; echo ended with $?; stty -a"
+    );
+    let mut tool = command("script");
+    tool.args(["-q", "-e", "-c", &line, "/dev/null"]).env("TERM", "xterm").env_remove("COLUMNS");
+    tool.stdin(std::process::Stdio::piped());
+    let mut child = start(tool);
+    let stdin = child.stdin.take().expect("piped");
+    let stdout = child.stdout.as_mut().expect("captured");
+    let (mut said, mut byte) = (vec![], [0]);
+    while !String::from_utf8_lossy(&said).contains("quit") {
+        let read = std::io::Read::read(stdout, &mut byte).unwrap_or(0);
+        assert_eq!(read, 1, "no screen: {}", String::from_utf8_lossy(&said));
+        said.push(byte[0]);
+    }
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let pid = said.split(['.', ' ']).find_map(|word| word.parse().ok()).expect("the shell told it");
+    (child, stdin, Pid::from_raw(pid), said)
+}
+
+/// A watch that ends by `how`: what its terminal showed until then and after.
+fn ended(how: impl FnOnce(Pid, &mut ChildStdin)) -> [String; 2] {
+    let (terminal, mut keys, watch, said) = begun();
+    how(watch, &mut keys);
+    let output = finish(terminal, Duration::from_secs(60));
+    [said, String::from_utf8_lossy(&output.stdout).into_owned()]
+}
+
+#[test]
+fn a_terminal_that_hangs_up_ends_a_watch() {
+    let _turn = beside();
+    if !installed("script") || !is_root() {
+        return skip("a watch whose terminal hangs up", "it needs root and script");
+    }
+    let (mut terminal, _keys, watch, _) = begun();
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    // One that ended and that nobody has asked yet has no command line.
+    while std::fs::read(format!("/proc/{watch}/cmdline")).is_ok_and(|line| !line.is_empty()) {
+        if std::time::Instant::now() > deadline {
+            kill(watch, Signal::SIGKILL).unwrap();
+            panic!("it goes on without a terminal");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn the_screen_takes_the_terminal_and_gives_it_back() {
     let _turn = beside();
     if !installed("script") || !is_root() {
         return skip("the screen of watch", "it needs root and script");
     }
-    // A terminal of its own: q comes when the screen is there.
-    let line = format!(
-        "stty rows 24 cols 80; {} watch --interval 100ms; echo ended with $?",
-        crate::support::PATHLAB
-    );
-    let mut tool = command("script");
-    tool.args(["-q", "-e", "-c", &line, "/dev/null"]).env("TERM", "xterm");
-    tool.stdin(std::process::Stdio::piped());
-    let mut child = start(tool);
-    let mut stdin = child.stdin.take().expect("piped");
-    let stdout = child.stdout.as_mut().expect("captured");
-    let (mut said, mut byte) = (vec![], [0]);
-    while !String::from_utf8_lossy(&said).contains("quit") {
-        assert_eq!(
-            std::io::Read::read(stdout, &mut byte).unwrap_or(0),
-            1,
-            "no screen: {}",
-            String::from_utf8_lossy(&said)
-        );
-        said.push(byte[0]);
+    let by_key = ended(|_, keys| std::io::Write::write_all(keys, b"q").unwrap());
+    let by_signal = ended(|watch, _| kill(watch, Signal::SIGTERM).unwrap());
+    for [said, rest] in [by_key, by_signal] {
+        // The alternate screen was entered, and left; what is typed is shown again.
+        assert!(said.contains("\x1b[?1049h") && rest.contains("\x1b[?1049l"), "{rest}");
+        let (_, after) = rest.split_once("ended with 0").expect("the end of a watch is no failure");
+        assert!(after.contains(" icanon") && after.contains(" echo "), "{after}");
     }
-    std::io::Write::write_all(&mut stdin, b"q").unwrap();
-    let output = finish(child, Duration::from_secs(30));
-    let rest = String::from_utf8_lossy(&output.stdout).into_owned();
-    // The alternate screen was entered, and left.
-    assert!(String::from_utf8_lossy(&said).contains("\x1b[?1049h") && rest.contains("\x1b[?1049l"), "{rest}");
-    assert!(rest.contains("ended with 0"), "{rest}");
 }

@@ -93,10 +93,10 @@ pub fn run(args: WatchArgs, output: &Output) -> Result<()> {
     let watching = Watching::begin(&args)?;
     let is_screen = !args.once && !args.plain && !output.json && std::io::stdout().is_terminal();
     let view = View { sort: args.sort, filter: args.filter.clone(), width: width() };
+    experiment::interruptible()?;
     if is_screen {
         return screen::run(watching, view, args.interval, output.colour);
     }
-    experiment::interruptible()?;
     // Scripts wait for this line before they start traffic.
     output.note("watching");
     tell(&args, watching, &view, output)

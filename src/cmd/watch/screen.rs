@@ -1,9 +1,10 @@
 //! The screen of `pathlab watch`: keys, and the text of [`study::watch::text`] on a terminal.
 //!
 //! **Price.** What is on the screen is drawn anew for each interval and each key; ratatui sends only what changed. The terminal is
-//! put back on every end, also of a panic (`docs/decisions/0016-screen.md`).
+//! put back on every end, also of a panic and of a signal (`docs/decisions/0016-screen.md`).
 
-use super::Watching;
+use super::{TURN, Watching};
+use linux::sys::process;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -12,6 +13,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::Paragraph;
 use record::watch::WatchReport;
 use record::{Problem, Result};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use study::watch::text::{View, screen};
 
@@ -41,7 +43,11 @@ pub fn run(watching: Watching, view: View, interval: Duration, colour: bool) -> 
     let mut terminal = ratatui::try_init().map_err(|error| broken(&error))?;
     let state = Screen { view, colour, report: None, typed: None, is_paused: false, scroll: 0 };
     let done = show(&mut terminal, watching, state, interval);
-    ratatui::restore();
+    // One that has hung up needs nothing any more, and has nowhere to say so, which the library would try.
+    if ratatui::try_restore().and(terminal.show_cursor()).is_err() {
+        std::mem::forget(terminal);
+    }
+    process::forget_interrupt();
     done
 }
 
@@ -55,18 +61,15 @@ fn show(
     mut state: Screen,
     interval: Duration,
 ) -> Result<()> {
-    let mut next = Instant::now() + interval;
-    loop {
+    let (mut next, events) = (Instant::now() + interval, events());
+    while !process::interrupted() {
         terminal.draw(|frame| state.draw(frame)).map_err(|error| broken(&error))?;
-        let rest = next.saturating_duration_since(Instant::now());
-        if event::poll(rest).map_err(|error| broken(&error))? {
-            let event = event::read().map_err(|error| broken(&error))?;
-            if let Event::Key(key) = event
-                && key.kind == KeyEventKind::Press
-                && state.key(key) == Asked::Quit
-            {
-                return Ok(());
-            }
+        let event = event_until(next, &events).map_err(|error| broken(&error))?;
+        if let Some(Event::Key(key)) = event
+            && key.kind == KeyEventKind::Press
+            && state.key(key) == Asked::Quit
+        {
+            return Ok(());
         }
         if Instant::now() >= next {
             next = Instant::now() + interval;
@@ -74,6 +77,35 @@ fn show(
             if !state.is_paused {
                 state.report = Some(report);
             }
+        }
+    }
+    Ok(())
+}
+
+/// What the terminal says, as it comes. The library waits on through signals, and of a terminal that hung up it reads for ever: so it
+/// waits in a thread of its own, which ends with the process.
+fn events() -> Receiver<std::io::Result<Event>> {
+    let (sender, events) = channel();
+    std::thread::spawn(move || {
+        loop {
+            let event = event::read();
+            let is_last = event.is_err();
+            if sender.send(event).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    events
+}
+
+/// What the terminal says before the interval is over, or a signal asks for the end.
+fn event_until(end: Instant, events: &Receiver<std::io::Result<Event>>) -> std::io::Result<Option<Event>> {
+    loop {
+        let rest = end.saturating_duration_since(Instant::now());
+        match events.recv_timeout(rest.min(TURN)) {
+            Ok(event) => return event.map(Some),
+            Err(_) if rest.is_zero() || process::interrupted() => return Ok(None),
+            Err(_) => {}
         }
     }
 }
