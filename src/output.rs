@@ -4,6 +4,7 @@
 //! holds exactly one JSON document (or one per line where a command says so) and nothing else.
 
 pub use experiment::Notices;
+use ratatui::crossterm::terminal::window_size;
 use record::Problem;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -116,6 +117,19 @@ impl Output {
 /// Names of interfaces, processes and files are chosen by others, who may put anything into them that a terminal obeys.
 fn safe(text: &str, colour: bool) -> String {
     if colour { printable_in_colour(text) } else { printable(text) }
+}
+
+/// Fewer columns make no sense.
+const LEAST_COLUMNS: usize = 40;
+
+/// The columns of text that is set to a width: what `COLUMNS` says, else those of the terminal, else as many as a file may have.
+pub fn columns(of_file: usize) -> usize {
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let of_terminal = || {
+        let size = std::io::stdout().is_terminal().then(window_size)?.ok()?;
+        Some(usize::from(size.columns)).filter(|columns| *columns > 0)
+    };
+    told.or_else(of_terminal).map_or(of_file, |columns| columns.max(LEAST_COLUMNS))
 }
 
 /// A line on standard error. That nobody can read it (a log on a full disk, a terminal that was closed) is no reason to

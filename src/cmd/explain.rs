@@ -1,14 +1,12 @@
 //! `pathlab explain`: what a counter, a name of a drop, a reason of the kernel, a knob, a kind or a word means.
 
-use crate::output::{Output, object};
+use crate::output::{Output, columns, object};
 use clap::Args;
 use record::Result;
 use study::explain::{Explanation, Machine, text};
 
 /// Columns of text that goes to no terminal.
 const PLAIN_WIDTH: usize = 100;
-/// Fewer make no sense.
-const LEAST_WIDTH: usize = 40;
 
 /// Flags of `pathlab explain`.
 #[derive(Args)]
@@ -39,13 +37,7 @@ pub fn run(args: ExplainArgs, output: &Output) -> Result<()> {
         names.extend(study::explain::explain(name, &machine)?);
     }
     let document = object! { schema: "pathlab/explain/1", names };
-    output.result(&document, |document| text::explanations(&document.names, width()))
-}
-
-/// The columns of a terminal, as the environment tells them.
-fn width() -> usize {
-    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    told.map_or(PLAIN_WIDTH, |columns: usize| columns.max(LEAST_WIDTH))
+    output.result(&document, |document| text::explanations(&document.names, columns(PLAIN_WIDTH)))
 }
 
 fn knobs() -> Vec<(String, String)> {

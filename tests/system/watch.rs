@@ -110,7 +110,8 @@ fn an_interval_of_this_host_has_its_interfaces_and_fits_80_columns() {
 fn begun() -> (Child, ChildStdin, Pid, String) {
     let program = crate::support::PATHLAB;
     let line = format!(
-        "stty rows 24 cols 80; sh -c 'echo pid $$.; exec {program} watch --interval 100ms'; echo ended with $?; stty -a"
+        "stty rows 24 cols 80; sh -c 'echo pid $$.; exec {program} watch --interval 100ms'; echo ended with $?; stty -a; \
+         {program} watch --once --interval 100ms"
     );
     let mut tool = command("script");
     tool.args(["-q", "-e", "-c", &line, "/dev/null"]).env("TERM", "xterm").env_remove("COLUMNS");
@@ -170,5 +171,9 @@ fn the_screen_takes_the_terminal_and_gives_it_back() {
         assert!(said.contains("\x1b[?1049h") && rest.contains("\x1b[?1049l"), "{rest}");
         let (_, after) = rest.split_once("ended with 0").expect("the end of a watch is no failure");
         assert!(after.contains(" icanon") && after.contains(" echo "), "{after}");
+        // Text is as wide as the terminal.
+        let (_, text) = after.split_once("pathlab watch  ").expect("a text");
+        let longest = text.lines().map(|line| line.trim_end().chars().count()).max();
+        assert!(longest <= Some(80), "{longest:?}: {text}");
     }
 }

@@ -6,7 +6,7 @@
 mod screen;
 
 use super::namespaces;
-use crate::output::{Notices, Output};
+use crate::output::{Notices, Output, columns};
 use clap::Args;
 use linux::lab::Lab;
 use linux::observe::watch::Watch;
@@ -92,7 +92,7 @@ pub fn run(args: WatchArgs, output: &Output) -> Result<()> {
     }
     let watching = Watching::begin(&args)?;
     let is_screen = !args.once && !args.plain && !output.json && std::io::stdout().is_terminal();
-    let view = View { sort: args.sort, filter: args.filter.clone(), width: width() };
+    let view = View { sort: args.sort, filter: args.filter.clone(), width: columns(PLAIN_WIDTH) };
     experiment::interruptible()?;
     if is_screen {
         return screen::run(watching, view, args.interval, output.colour);
@@ -100,12 +100,6 @@ pub fn run(args: WatchArgs, output: &Output) -> Result<()> {
     // Scripts wait for this line before they start traffic.
     output.note("watching");
     tell(&args, watching, &view, output)
-}
-
-/// The columns of a terminal, as the environment tells them; of a file there are more.
-fn width() -> usize {
-    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    told.filter(|columns| *columns >= 40).unwrap_or(PLAIN_WIDTH)
 }
 
 fn tell(args: &WatchArgs, mut watching: Watching, view: &View, output: &Output) -> Result<()> {
