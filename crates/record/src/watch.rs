@@ -206,6 +206,10 @@ pub struct WatchHop {
     pub frames: Option<u64>,
     /// Frames less than at the place before it; negative when there were more; none when unknown.
     pub lost: Option<i64>,
+    /// Of these, the ones that did not go on in another way: what counters of drops name, or what neither left the node by interfaces
+    /// off the path nor was merged into super-frames.
+    #[serde(default)]
+    pub gone: u64,
     /// Counters of drops that moved between the two, by name.
     pub drops: Counters,
 }

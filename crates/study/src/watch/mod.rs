@@ -361,30 +361,90 @@ fn tcp_limit(pair: &Pair<'_>, socket: &TcpSocket, moved: impl Fn(fn(&TcpSocket) 
     format!("{name}{state}")
 }
 
+/// Bytes that a tunnel adds to a frame at most; where frames grow by more they are merged.
+const TUNNEL_BYTES: f64 = 70.0;
+/// Bytes of the headers that a frame gives up when it is merged, at most: Ethernet with a tag, IPv6, TCP with times.
+const HEADER_BYTES: u64 = 90;
+
+/// What went by a place.
+#[derive(Clone, Copy, Default)]
+struct Passed {
+    frames: u64,
+    bytes: u64,
+}
+
+impl Passed {
+    fn and(self, other: Passed) -> Passed {
+        Passed {
+            frames: self.frames.saturating_add(other.frames),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    fn size(self) -> f64 {
+        self.bytes as f64 / self.frames.max(1) as f64
+    }
+
+    /// What of it did not come to the next place, which may have merged frames, by the bytes that are missing.
+    fn missing(self, next: Passed) -> u64 {
+        let missing = self.frames.saturating_sub(next.frames);
+        if next.size() <= self.size() + TUNNEL_BYTES {
+            return missing;
+        }
+        let headers = missing.saturating_mul(HEADER_BYTES);
+        let bytes = self.bytes.saturating_sub(next.bytes).saturating_sub(headers);
+        missing.min((bytes as f64 / self.size()) as u64)
+    }
+}
+
+/// What went by an interface of a node, `in` or `out`.
+fn passed(pair: &Pair<'_>, node: &str, interface: &str, way: &str) -> Option<Passed> {
+    let [frames, bytes] = if way == "in" { ["rx_packets", "rx_bytes"] } else { ["tx_packets", "tx_bytes"] };
+    let [before, after] = [pair.before, pair.after].map(|reading| {
+        let node = reading.snapshot.nodes.get(node)?;
+        let link = node.links.iter().find(|link| link.name == interface)?;
+        Some([frames, bytes].map(|counter| link.counters.get(counter).copied()))
+    });
+    let of = |at: usize| Delta::between(before?[at], after?[at]).known();
+    Some(Passed { frames: of(0)?, bytes: of(1).unwrap_or(0) })
+}
+
+/// What left a node by interfaces that are not on the path: another way of the same frames, or others'.
+fn elsewhere(pair: &Pair<'_>, hop: &Hop) -> Passed {
+    let on_path = [&hop.ingress, &hop.egress, &hop.bridge];
+    let is_off = |name: &&str| *name != "lo" && on_path.iter().all(|own| own.as_deref() != Some(*name));
+    let links = pair.after.snapshot.nodes.get(&hop.node).map_or(&[][..], |node| &node.links);
+    let names = links.iter().map(|link| link.name.as_str()).filter(is_off);
+    let all = names.filter_map(|name| passed(pair, &hop.node, name, "out"));
+    all.fold(Passed::default(), Passed::and)
+}
+
 /// A row for each interface on the way, with what is missing against the row before.
 fn hops(pair: &Pair<'_>, path: &[Hop]) -> Vec<WatchHop> {
-    let mut rows: Vec<WatchHop> = vec![];
+    let (mut rows, mut last): (Vec<WatchHop>, Option<Passed>) = (vec![], None);
     let places = path.iter().flat_map(|hop| {
         let into = hop.ingress.iter().map(move |interface| (hop, interface, "in"));
         into.chain(hop.egress.iter().map(move |interface| (hop, interface, "out")))
     });
     for (hop, interface, way) in places {
-        let link = |reading: &WatchReading| {
-            let node = reading.snapshot.nodes.get(&hop.node)?;
-            node.links.iter().find(|link| link.name == *interface).cloned()
-        };
-        let counter = if way == "in" { "rx_packets" } else { "tx_packets" };
-        let of = |reading: &WatchReading| link(reading)?.counters.get(counter).copied();
-        let frames = Delta::between(of(pair.before), of(pair.after)).known();
-        let last = rows.last().and_then(|row| row.frames);
+        let now = passed(pair, &hop.node, interface, way);
+        let between = last.zip(now);
+        let drops = hop_drops(pair, hop, interface, way == "out");
+        let gone = between.map_or(0, |(last, now)| {
+            let others = if way == "out" { elsewhere(pair, hop) } else { Passed::default() };
+            let named = drops.values().sum::<u64>().min(last.frames.saturating_sub(now.frames));
+            last.missing(now.and(others)).max(named)
+        });
         rows.push(WatchHop {
             node: hop.node.clone(),
             interface: interface.clone(),
             way: way.into(),
-            frames,
-            lost: last.zip(frames).map(|(last, frames)| last as i64 - frames as i64),
-            drops: hop_drops(pair, hop, interface, way == "out"),
+            frames: now.map(|now| now.frames),
+            lost: between.map(|(last, now)| last.frames as i64 - now.frames as i64),
+            gone,
+            drops,
         });
+        last = now;
     }
     rows
 }
@@ -420,19 +480,28 @@ fn uncertainty(pair: &Pair<'_>, hops: &[WatchHop]) -> u64 {
 
 /// Where most frames were lost, as a sentence.
 fn said(hops: &[WatchHop], uncertainty: u64, lasted_s: f64) -> Option<String> {
-    let first = hops.first()?.frames?;
-    let all: i64 = hops.iter().filter_map(|hop| hop.lost).filter(|lost| *lost > 0).sum();
-    let certain = i64::try_from(uncertainty).ok();
-    let worst = hops.iter().filter(|hop| hop.lost > certain).max_by_key(|hop| hop.lost)?;
-    let lost = worst.lost.filter(|_| lasted_s > 0.0)?;
-    let place = format!("{}:{}", worst.node, worst.interface);
-    let verb = if worst.way == "in" { "entering" } else { "leaving by" };
+    let first = hops.first()?.frames.filter(|_| lasted_s > 0.0)?;
+    let all: u64 = hops.iter().map(|hop| hop.gone).sum();
+    let place = |hop: &WatchHop| {
+        let verb = if hop.way == "in" { "entering" } else { "leaving by" };
+        format!("{verb} {}:{}", hop.node, hop.interface)
+    };
+    let Some(worst) = hops.iter().filter(|hop| hop.gone > uncertainty).max_by_key(|hop| hop.gone) else {
+        let missing = hops.iter().filter(|hop| hop.lost > i64::try_from(uncertainty).ok());
+        let WatchHop { node, .. } = missing.clone().next()?;
+        let places: Vec<String> = missing.map(place).collect();
+        return Some(format!(
+            "What is missing before {} need not be lost: as many frames left {node} by interfaces off this way, or were merged.",
+            places.join(", ")
+        ));
+    };
+    let (place, lost) = (place(worst), worst.gone);
     let names: BTreeMap<&String, &u64> = worst.drops.iter().collect();
     let names: Vec<String> = names.iter().map(|(name, lost)| format!("{name} {}", count(**lost))).collect();
     let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-    let share = |part: i64, whole: f64| number(part as f64 * 100.0 / whole.max(1.0));
+    let share = |part: u64, whole: f64| number(part as f64 * 100.0 / whole.max(1.0));
     Some(format!(
-        "Most frames are dropped before {verb} {place}: {} of {} lost on the way, {} % of those sent{names}.",
+        "Most frames are dropped before {place}: {} of {} lost on the way, {} % of those sent{names}.",
         frames_per_s(lost as f64 / lasted_s),
         frames_per_s(all as f64 / lasted_s),
         share(lost, first as f64),

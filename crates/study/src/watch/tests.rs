@@ -183,6 +183,69 @@ fn one_sentence_says_where_most_frames_are_lost() {
 }
 
 #[test]
+fn frames_that_go_another_way_or_are_merged_are_not_called_dropped() {
+    // s sends what a sends by two interfaces, of which one is on the way.
+    let two_ways = |n: u64, dropped: u64| {
+        let mut now = reading(n);
+        let s = now.snapshot.nodes.get_mut("s").unwrap();
+        let named = [("tx_dropped", dropped * n)];
+        s.links = vec![
+            link(2, "br-linc1", 1000 * n, 0, &[]),
+            link(3, "p2", 0, 100 * n, &named),
+            link(4, "p3", 0, 900 * n, &[]),
+        ];
+        now
+    };
+    let told = |before: &WatchReading, now: &WatchReading| report(before, now, 0, &path());
+    let found = told(&two_ways(1, 0), &two_ways(3, 0));
+    assert_eq!((found.path[2].lost, found.path[2].gone), (Some(1800), 0));
+    let said = found.said.unwrap();
+    assert!(said.starts_with("What is missing before leaving by s:p2 need not be lost"), "{said}");
+    // A counter that names drops is believed.
+    let found = told(&two_ways(1, 300), &two_ways(3, 300));
+    assert_eq!(found.path[2].gone, 600);
+    assert!(
+        found
+            .said
+            .unwrap()
+            .starts_with("Most frames are dropped before leaving by s:p2: 300 frames/s of 300")
+    );
+
+    // Ten frames of 1,500 bytes are merged into one, and have one header in place of ten.
+    let merged = |n: u64, bytes: u64| {
+        let mut now = reading(n);
+        let s = now.snapshot.nodes.get_mut("s").unwrap();
+        s.links = vec![link(2, "br-linc1", 1000 * n, 0, &[]), link(3, "p2", 0, 100 * n, &[])];
+        s.links[0].counters.insert("rx_bytes".into(), 1_500_000 * n);
+        s.links[1].counters.insert("tx_bytes".into(), bytes * n);
+        now
+    };
+    let gone = |bytes: u64| told(&merged(1, bytes), &merged(3, bytes));
+    let found = gone(1_500_000 - 900 * 66);
+    assert_eq!((found.path[2].lost, found.path[2].gone), (Some(1800), 0));
+    // As many bytes as those of 10 of 100 frames are missing, too.
+    let found = gone((1_500_000 - 900 * 90) * 9 / 10);
+    assert_eq!(found.path[2].gone, 189);
+    let said = found.said.unwrap();
+    assert!(
+        said.starts_with("Most frames are dropped before leaving by s:p2: 94.5 frames/s of 94.5"),
+        "{said}"
+    );
+    // All of them are merged and go by another interface.
+    let aside = |n: u64| {
+        let mut now = merged(n, 1_500_000 - 900 * 66);
+        let s = now.snapshot.nodes.get_mut("s").unwrap();
+        s.links[1].name = "p3".into();
+        s.links.push(link(4, "p2", 0, 0, &[]));
+        now
+    };
+    let found = told(&aside(1), &aside(3));
+    assert_eq!((found.path[2].lost, found.path[2].gone), (Some(2000), 0));
+    // A tunnel makes frames longer, and merges none.
+    assert_eq!(gone(100 * 1550).path[2].gone, 1800);
+}
+
+#[test]
 fn what_was_not_read_before_is_unknown() {
     let mut before = reading(1);
     before.snapshot.nodes.remove("s");
