@@ -76,6 +76,9 @@ pub struct EndReport {
     pub ended_ns: u64,
     /// Messages that this end tried to send (datagrams, requests, echo requests; `write` calls of a stream).
     pub attempted: u64,
+    /// Copies that the sender's own port made of them (`fault:`).
+    #[serde(default, skip_serializing_if = "crate::flow::is_zero")]
+    pub made: u64,
     /// Messages that the kernel accepted.
     pub sent: u64,
     /// Payload bytes that the kernel accepted.

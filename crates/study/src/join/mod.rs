@@ -25,6 +25,7 @@ use record::delta::sum;
 use record::half::{Half, JOIN_SCHEMA, JoinEnd, JoinReport, SentHalf};
 use record::run::SCHEMA;
 use record::traffic::Settings;
+use record::unit::{count, many};
 use record::{
     EndReport, Hop, Latency, NamedCount, NodeRole, Path, PortKind, Problem, Rate, Result, RunRecord,
     Snapshot, TestRecord, TestSpec, Through, TrafficKind, Witness, WitnessStatus,
@@ -246,12 +247,13 @@ fn sender(ends: &Ends) -> EndReport {
     }
     let copies = report.frames.duplicated;
     if copies > 0 {
-        notes.push(format!("{copies} copies that fault: made are among the frames sent"));
+        notes.push(format!("{} more were sent: copies that fault: made", many(copies, "frame")));
     }
     EndReport {
         begun_ns: ends.sending.begun_ns,
         ended_ns: ends.sending.ended_ns,
-        attempted: report.frames.offered.saturating_add(copies),
+        attempted: report.frames.offered,
+        made: copies,
         sent: report.frames.accepted,
         sent_bytes: report.bytes,
         send_errors: errors.collect(),

@@ -152,8 +152,13 @@ fn copies_that_the_sender_made_are_duplicates_at_the_capture_and_not_missing() {
         ["app send 0", "port a0 0", "link a0 0", "path to b0 2", "tap b0 0", "app receive 0 duplicate=10"]
     );
     assert_eq!(report.missing, 2);
-    let notes = report.run.tests[0].sender.notes.concat();
-    assert!(notes.contains("10 copies that fault: made"), "{notes}");
+    let test = &report.run.tests[0];
+    let notes = test.sender.notes.concat();
+    assert!(notes.contains("10 frames more were sent: copies that fault: made"), "{notes}");
+    let ledger = test.ledger.as_ref().unwrap();
+    assert_eq!((ledger.sent, ledger.received, ledger.stations[0].made), (1000, 998, 10));
+    assert_eq!(crate::table::loss_percent(test), Some(0.2), "a copy is neither sent nor lost");
+    assert!(report.why.contains("2 of 1000 frames are missing"), "{}", report.why);
 }
 
 #[test]

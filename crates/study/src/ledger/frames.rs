@@ -34,6 +34,7 @@ pub const APP_SEND: Station = Station {
     },
     claims: &[Claim::By(&[drop::SEND], |_, gap, at| {
         for drop in at.end.port_drops.iter().filter(|drop| !drop.is_counted_below()) {
+        gap.made = at.end.made;
             let evidence = format!("{} refused with {}", at.end.settings.port, drop.name);
             gap.claim(&drop::send(&drop.name), drop.count, DropSource::Counter, evidence);
         }
@@ -42,7 +43,7 @@ pub const APP_SEND: Station = Station {
     says: [
         "frames that were tried",
         "what the port accepted, and what the kernel dropped behind the call (`ENOBUFS`, `EBUSY`): the next stations name it",
-        "The port's own refusals, e.g. `send_oversize`, `send_link_down`",
+        "The port's own refusals, e.g. `send_oversize`, `send_link_down`. The copies that a `fault:` port makes are made here",
     ],
     ..Station::new(StationKind::AppSend, "app send", Place::Node)
 };

@@ -15,6 +15,7 @@ use linux::observe::next_hop;
 use linux::port::{self, Direction, Frames, Hand, PortError, PortOptions, Transmitter};
 use linux::sys::clock;
 use record::traffic::{EndReport, Settings};
+use record::unit::many;
 use record::{NamedCount, Problem, Result};
 use std::net::UdpSocket;
 use std::ops::Range;
@@ -118,10 +119,11 @@ impl End for Sender {
         let ended = out.finish();
         let after = self.transmitter.counters();
         report.sent = after.accepted.saturating_sub(before.accepted);
-        let copies = after.duplicated().saturating_sub(before.duplicated());
-        if copies > 0 {
-            report.attempted = report.attempted.saturating_add(copies);
-            report.notes.push(format!("{copies} copies that fault: made are among the frames sent"));
+        report.made = after.duplicated().saturating_sub(before.duplicated());
+        if report.made > 0 {
+            report
+                .notes
+                .push(format!("{} more were sent: copies that fault: made", many(report.made, "frame")));
         }
         report.sent_bytes = report.sent.saturating_mul(u64::from(spec.size));
         report.port_drops = drops_since(&before.drops, after.drops);
