@@ -363,8 +363,9 @@ fn stream_line(stream: &StreamCount) -> String {
     let delay = stream.delay_ns.as_ref().map_or(String::new(), |delay| {
         format!(", delay p50 {}, p99 {}", time_ns(delay.p50 as f64), time_ns(delay.p99 as f64))
     });
+    let damaged = when_any(stream.damaged, |damaged| format!(", damaged {}", count(damaged)));
     format!(
-        "stream: {} {} #{}: {} seen, {}…{}, missing {}, duplicates {}, reordered {}{delay}",
+        "stream: {} {} #{}: {} seen, {}…{}, missing {}, duplicates {}, reordered {}{damaged}{delay}",
         stream.header,
         stream.flow,
         stream.stream,

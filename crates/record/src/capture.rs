@@ -237,7 +237,7 @@ pub struct CaptureCensus {
     pub streams: Vec<StreamCount>,
     /// Test messages of streams beyond the number that is followed.
     pub unfollowed_messages: u64,
-    /// Frames by what is special: `outgoing`, `vlan`, `fragments`, `malformed`, `tcp_syn`, `unfinished_checksum`,
+    /// Frames by what is special: `outgoing`, `vlan`, `fragments`, `malformed`, `tcp_syn`, `damaged_messages`, `unfinished_checksum`,
     /// `super_frames`, `super_frame_pieces`…
     pub marks: Vec<NamedCount>,
     /// Frames by the source of their time.
@@ -298,6 +298,9 @@ pub struct StreamCount {
     pub reordered: Option<u64>,
     /// Messages too old to be judged.
     pub too_old: u64,
+    /// Messages with a wrong checksum: their number and time are not believed, and they are not among those seen.
+    #[serde(default)]
+    pub damaged: u64,
     /// The earliest time in a header, on the sender's clock: `CLOCK_MONOTONIC`, for pktgen UTC; absent without times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_first_ns: Option<u64>,

@@ -133,6 +133,11 @@ pub fn check(frame: &[u8]) -> Checks {
     }
 }
 
+/// Whether the checksum of what is inside of IP is not wrong; one that is left to the hardware is not.
+pub fn is_intact(frame: &[u8]) -> bool {
+    !matches!(check(frame).transport, Some((_, Check::Wrong)))
+}
+
 /// Rewrites every checksum that [`check`] finds wrong, missing or unfinished; says what they were.
 pub fn repair(frame: &mut [u8]) -> Checks {
     let mut repaired = Checks::default();

@@ -9,7 +9,7 @@
 //! when it is below 1024; the lower one of the two is taken.
 
 use super::flows::{Counted, Flows, Key};
-use super::streams::{Flow, Streams};
+use super::streams::{Flow, Found, Streams};
 use super::talkers::{HARDWARE, Pair, Talkers, V4, V6};
 use linux::port::{FrameDirection, Meta, StampSource};
 use record::NamedCount;
@@ -17,6 +17,7 @@ use record::capture::{CaptureCensus, ProtocolCount, Talker};
 use wire::frame;
 use wire::layers::{Layers, VLAN_TAGS};
 use wire::pcap::Link;
+use wire::repair::is_intact;
 
 /// The size classes of RFC 2819 (`etherStatsPkts…Octets`), by octets with FCS; frames here are without it.
 const SIZES: [(&str, u32); 8] = [
@@ -120,12 +121,13 @@ enum Mark {
     TcpFin,
     TcpReset,
     TestMessages,
+    DamagedMessages,
     UnfinishedChecksum,
     SuperFrames,
     SuperFramePieces,
 }
 
-const MARKS: [&str; 12] = [
+const MARKS: [&str; 13] = [
     "outgoing",
     "cut",
     "vlan",
@@ -135,6 +137,7 @@ const MARKS: [&str; 12] = [
     "tcp_fin",
     "tcp_reset",
     "test_messages",
+    "damaged_messages",
     "unfinished_checksum",
     "super_frames",
     "super_frame_pieces",
@@ -270,7 +273,7 @@ impl Census {
         if protocol == frame::TCP {
             self.tcp_flags(head[47]);
         } else if Streams::knows(&bytes[42..]) {
-            self.test_message(&Flow { pair, ports }, &bytes[42..end.min(bytes.len())], meta);
+            self.test_message(&Flow { pair, ports }, &bytes[42..end.min(bytes.len())], bytes, meta);
         }
         true
     }
@@ -286,9 +289,12 @@ impl Census {
 
     /// Follows a UDP payload that looks like a message of a test.
     #[inline(never)]
-    fn test_message(&mut self, flow: &Flow, payload: &[u8], meta: &Meta) {
-        if self.streams.look(flow, payload, meta) {
-            self.mark(Mark::TestMessages);
+    fn test_message(&mut self, flow: &Flow, payload: &[u8], frame: &[u8], meta: &Meta) {
+        let is_intact = || !meta.offload.is_complete() || is_intact(frame);
+        match self.streams.look(flow, payload, meta, is_intact) {
+            Found::Nothing => {}
+            Found::Message => self.mark(Mark::TestMessages),
+            Found::Damaged => self.mark(Mark::DamagedMessages),
         }
     }
 
@@ -350,7 +356,7 @@ impl Census {
         if protocol == frame::TCP {
             self.tcp_flags(*payload.get(13)?);
         } else {
-            self.test_message(&Flow { pair, ports }, payload.get(8..)?, meta);
+            self.test_message(&Flow { pair, ports }, payload.get(8..)?, bytes, meta);
         }
         Some(())
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use wire::build::{Ends, build_udp};
 use wire::message::{Flags, Message};
+use wire::offload::{Offload, Partial};
 
 fn ends(v6: bool, ports: (u16, u16)) -> Ends {
     let (a, b) = if v6 { ("fd00::1", "fd00::2") } else { ("10.0.0.1", "10.0.0.2") };
@@ -42,6 +43,30 @@ fn known_frames_are_in_their_places() {
     assert_eq!(words.sizes.iter().map(|s| s.count).sum::<u64>(), 5);
     assert_eq!(words.sizes[6].count, 1, "1514 without FCS is 1518 with it");
     assert_eq!((words.streams.len(), words.talkers[0].from.as_str()), (1, "10.0.0.1"));
+}
+
+#[test]
+fn a_message_is_damaged_by_the_checksum_of_its_frame_unless_that_is_unfinished_or_cut() {
+    let message = |sequence| {
+        let mut payload = [0; 40];
+        Message { stream: 3, flags: Flags::DATA, sequence, planned_ns: sequence }.write(&mut payload);
+        build_udp(&ends(false, (4000, 5000)), &payload).unwrap()
+    };
+    let mut census = Census::new(0);
+    census.add(&message(0), &meta(82));
+    let mut wrong = message(1);
+    *wrong.last_mut().unwrap() ^= 1;
+    census.add(&wrong, &meta(82));
+    let mut far = message(1 << 40);
+    far[40] ^= 1;
+    census.add(&far, &meta(82));
+    census.add(&far[..70], &meta(82));
+    let partial = Some(Partial { start: 34, offset: 6 });
+    census.add(&far, &Meta { offload: Offload { partial, ..Offload::default() }, ..meta(82) });
+    let words = Census::report(vec![census]).0;
+    let mark = |name: &str| words.marks.iter().find(|m| m.name == name).map_or(0, |m| m.count);
+    assert_eq!((mark("test_messages"), mark("damaged_messages")), (3, 2), "what nobody can judge passes");
+    assert_eq!((words.streams[0].seen, words.streams[0].damaged), (3, 2));
 }
 
 /// A million frames that are noise, or were headers once.

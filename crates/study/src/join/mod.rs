@@ -20,7 +20,7 @@ use crate::ledger::{Arrival, Ports, WitnessInput};
 use crate::test::{self, Evidence};
 use crate::text::printable;
 use belong::Ends;
-use record::capture::StreamCount;
+use record::capture::{CaptureReport, StreamCount};
 use record::delta::sum;
 use record::half::{Half, JOIN_SCHEMA, JoinEnd, JoinReport, SentHalf};
 use record::run::SCHEMA;
@@ -282,7 +282,14 @@ fn receiver(ends: &Ends, latency: Option<Latency>) -> EndReport {
     }
     let untimed = total(|stream| stream.untimed);
     if latency.is_some() && untimed > 0 {
-        notes.push(format!("{untimed} messages could not be timed"));
+        notes.push(format!("{} could not be timed", many(untimed, "message")));
+    }
+    let strays = marked(report, "damaged_messages").saturating_sub(damaged_of_streams(report));
+    if strays > 0 {
+        let strays = many(strays, "message");
+        notes.push(format!(
+            "{strays} with a wrong checksum: of no stream that the capture knew, maybe of this one"
+        ));
     }
     // What was lost on the way to a file was captured all the same.
     let of_port =
@@ -298,6 +305,7 @@ fn receiver(ends: &Ends, latency: Option<Latency>) -> EndReport {
         port_drops: report.drops.iter().filter(of_port).cloned().collect(),
         latency,
         settings: Settings {
+        damaged: total(|stream| stream.damaged),
             method: format!("pathlab capture, {} threads", report.threads.len()),
             port: report.port.clone(),
             port_settings: report.settings.clone(),
@@ -317,6 +325,15 @@ fn total(ends: &Ends, of: fn(&StreamCount) -> u64) -> u64 {
 fn arrival(ends: &Ends) -> Arrival {
     let report = ends.captured;
     let unknown = |why: &str| Arrival { arrived: Err(why.into()), doubt: 0, after: report.after };
+/// Frames that the capture marked so.
+fn marked(report: &CaptureReport, name: &str) -> u64 {
+    report.census.marks.iter().find(|mark| mark.name == name).map_or(0, |mark| mark.count)
+}
+
+fn damaged_of_streams(report: &CaptureReport) -> u64 {
+    sum(report.census.streams.iter().map(|stream| stream.damaged))
+}
+
     let Some(account) = &report.account else {
         return unknown("the port of the capture has no interface that counts");
     };
@@ -330,13 +347,8 @@ fn arrival(ends: &Ends) -> Arrival {
             &account.unknown
         });
     };
-    let seen = total(ends, |stream| stream.seen);
-    let outgoing = match account.received {
-        Some(_) => {
-            report.census.marks.iter().find(|mark| mark.name == "outgoing").map_or(0, |mark| mark.count)
-        }
-        None => 0,
-    };
+    let seen = total(ends, |stream| stream.seen.saturating_add(stream.damaged));
+    let outgoing = account.received.map_or(0, |_| marked(report, "outgoing"));
     let others = report.captured.saturating_sub(outgoing).saturating_sub(seen);
     let (lost, after) = (account.lost, account.after);
     match account.filtered {

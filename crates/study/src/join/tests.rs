@@ -162,6 +162,27 @@ fn copies_that_the_sender_made_are_duplicates_at_the_capture_and_not_missing() {
 }
 
 #[test]
+fn messages_with_a_wrong_checksum_are_damaged_and_none_of_others() {
+    // Of 1,000 frames came 997 as they were sent; of three a bit was wrong, in one case a bit of its port.
+    let mut capturing = capturing(0, 999, 997, 500);
+    let captured = capturing.captured.as_mut().unwrap();
+    captured.census.streams[0].damaged = 2;
+    captured.census.marks = vec![NamedCount { name: "damaged_messages".into(), count: 3 }];
+    let received = captured.captured + 3;
+    captured.captured = received;
+    let account = captured.account.as_mut().unwrap();
+    (account.captured, account.received) = (received, Some(received));
+    capturing.after = counted(CAPTURING.1, "b0", 5, &[("rx_packets", 9 + received), ("rx_missed_errors", 1)]);
+    let report = joined(&sending(1000), &capturing);
+    assert_eq!(
+        stations(&report),
+        ["app send 0", "port a0 0", "link a0 0", "path to b0 1", "tap b0 0", "app receive 0 damaged=2"]
+    );
+    let notes = report.run.tests[0].receiver.notes.concat();
+    assert!(notes.contains("1 message with a wrong checksum"), "{notes}");
+}
+
+#[test]
 fn frames_that_were_cut_before_their_numbers_are_not_missing() {
     let mut capturing = capturing(0, 999, 1000, 0);
     let captured = capturing.captured.as_mut().unwrap();

@@ -1,6 +1,6 @@
 //! The end that receives frames from a port.
 
-use super::flow::{Flow, burst, is_intact, rewritten, uri};
+use super::flow::{Flow, burst, rewritten, uri};
 use super::template::headers;
 use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Arrivals;
@@ -17,6 +17,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags};
+use wire::repair::is_intact;
 
 /// A ring hands over its last frames only when its block is retired: nothing for so long means that nothing is left.
 const QUIET: Duration = Duration::from_millis(100);
