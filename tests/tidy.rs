@@ -270,7 +270,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("sending", &["ledger"]),
             ("layers", &["findings", "table"]),
             ("test", &["criteria", "layers", "ledger", "tcp", "time", "validity", "verdict", "way"]),
-            ("dead_frames", &["table"]),
+            ("dead_frames", &["ledger", "table"]),
             (
                 "text",
                 &[

@@ -2,6 +2,7 @@
 
 use crate::table::count;
 use record::drops::{DropRow, DropsReport};
+use record::ledger::WitnessDrop;
 use record::{TestRecord, Witness};
 use std::collections::BTreeMap;
 
@@ -37,9 +38,23 @@ fn missed(witness: &Witness, report: &DropsReport) -> u64 {
     counted.into_iter().map(|(place, frames)| frames.saturating_sub(here(place))).sum()
 }
 
-/// What the file has not, or not whole.
+/// Frames that did not get lost: those are copies, of which [`crate::ledger::copies`] tells.
+fn copies(test: &TestRecord, report: &DropsReport) -> u64 {
+    let seen = |row: &DropRow| WitnessDrop {
+        reason: row.reason.clone(),
+        node: row.node.clone(),
+        interface: row.interface.clone(),
+        location: row.place.clone(),
+        frames: row.frames,
+        skbs: row.buffers,
+    };
+    crate::ledger::copies(test, &report.rows.iter().map(seen).collect::<Vec<_>>())
+}
+
+/// What the file has not, or not whole, and what is no loss.
 fn gaps(test: &TestRecord, report: &DropsReport) -> String {
     let gaps = [
+        (copies(test, report), "are a host's own copies of frames that a port took, and no loss"),
         (
             test.ledger.as_ref().map_or(0, |ledger| missed(&ledger.witness, report)),
             "more were counted by the drop witness of the ledger",
@@ -59,7 +74,6 @@ mod tests {
     use super::*;
     use crate::sample;
     use record::TrafficKind;
-    use record::ledger::WitnessDrop;
 
     /// The line of a test of which the witness of the ledger saw these drops.
     fn told_beside(report: Option<DropsReport>, details: Vec<WitnessDrop>) -> Option<String> {
@@ -70,6 +84,30 @@ mod tests {
 
     fn told(report: Option<DropsReport>) -> Option<String> {
         told_beside(report, vec![])
+    }
+
+    #[test]
+    fn what_the_receivers_host_does_with_its_copies_of_raw_frames_is_no_loss() {
+        let mut report = sample::dead_frames();
+        let end = TrafficKind::Frames;
+        let mut test = sample::test(end, "frames", 1, true);
+        let copy = DropRow {
+            reason: "SOCKET_FILTER".into(),
+            name: Some("socket_filter".into()),
+            place: Some("sk_filter_trim_cap".into()),
+            node: test.spec.to.clone(),
+            frames: 3000,
+            buffers: 3000,
+            ..report.rows[0].clone()
+        };
+        report.rows.insert(0, copy);
+        report.frames += 3000;
+        let told = |test: &TestRecord| line("", test).unwrap();
+        test.dead_frames = Some(report);
+        let copies = "; 3,000 are a host's own copies of frames that a port took, and no loss";
+        assert!(told(&test).contains(copies), "{}", told(&test));
+        test.spec.kind = TrafficKind::UdpStream;
+        assert!(!told(&test).contains("copies"), "its socket reads what it does not drop: {}", told(&test));
     }
 
     #[test]

@@ -44,7 +44,8 @@ pub(crate) use frames::NIC;
 use record::delta::sum;
 use record::ledger::WitnessDrop;
 use record::{
-    EndReport, FlowObservation, Hop, Ledger, NamedCount, NodeRole, Path, Snapshot, TestSpec, Witness,
+    EndReport, FlowObservation, Hop, Ledger, NamedCount, NodeRole, Path, Snapshot, TestRecord, TestSpec,
+    Witness,
 };
 use station::Station;
 pub use switch::misses as table_misses;
@@ -222,6 +223,15 @@ fn leave_out_copies(book: &mut Readings, details: &mut Vec<WitnessDrop>) {
 
 /// Drops of a test, without those of copies that a forwarder's own host saw beside the program's port.
 pub fn without_copies(path: &Path, details: &[WitnessDrop]) -> Vec<WitnessDrop> {
+/// How many drops of a test were a host's own copies of frames that a port took: the frames went on, or had arrived.
+pub fn copies(test: &TestRecord, drops: &[WitnessDrop]) -> u64 {
+    let frames = |drops: &[WitnessDrop]| sum(drops.iter().map(|seen| seen.frames));
+    let mut others = drops.to_vec();
+    let receiver = test.spec.kind.is_by_port().then_some(test.spec.to.as_str());
+    witness::leave_out_copies(&mut others, receiver, &way::programs(&test.path));
+    frames(drops) - frames(&others)
+}
+
     let mut details = details.to_vec();
     witness::leave_out_copies(&mut details, None, &way::programs(path));
     details
