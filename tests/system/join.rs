@@ -179,7 +179,7 @@ fn what_is_lost_between_two_ends_is_the_residual_of_the_path() {
     assert_eq!(ledger(&report)["unexplained"], 50);
     assert_eq!(residual(&report, "path to eth0"), 50, "{}", ledger(&report));
     let why = report["why"].as_str().unwrap();
-    assert!(why.starts_with("50 of 5000 frames are missing and nothing names them"), "{why}");
+    assert!(why.starts_with("50 of 5,000 frames are missing and nothing names them"), "{why}");
 }
 
 #[test]

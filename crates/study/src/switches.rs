@@ -3,6 +3,7 @@
 use crate::ledger::table_misses;
 use record::delta::sum;
 use record::snapshot::SwitchSample;
+use record::unit::{count, many};
 use record::{Delta, Finding, Severity, Snapshot};
 
 /// Of the frames that came, from how many on the controller it is said to get every one.
@@ -36,7 +37,11 @@ fn of_switch(test: &str, node: &str, before: &SwitchSample, after: &SwitchSample
             severity: Severity::Warning,
             test: test.into(),
             claim: format!("the switch of node {node} sends every frame to the controller"),
-            evidence: format!("{came} frames came in, {who} that send to the controller counted {sent}"),
+            evidence: format!(
+                "{} came in, {who} that send to the controller counted {}",
+                many(came, "frame"),
+                count(sent)
+            ),
             advice: "give it rules that match this traffic and lead to a port: a packet-in for each frame is as slow as \
                      the controller"
                 .into(),
@@ -48,8 +53,12 @@ fn of_switch(test: &str, node: &str, before: &SwitchSample, after: &SwitchSample
             test: test.into(),
             claim: format!("frames that missed in table {table} of node {node} are dropped"),
             evidence: match came {
-                Delta::Known(came) => format!("{missed} of {came} frames that came in matched no rule there"),
-                came => format!("{missed} frames matched no rule there; how many came in is {came}"),
+                Delta::Known(came) => {
+                    format!("{} of {} frames that came in matched no rule there", count(missed), count(came))
+                }
+                came => {
+                    format!("{} matched no rule there; how many came in is {came}", many(missed, "frame"))
+                }
             },
             advice: "add a rule for them, or a rule of priority 0 that matches all".into(),
         });
@@ -95,11 +104,11 @@ mod tests {
         assert_eq!(found[0].claim, "the switch of node s sends every frame to the controller");
         assert_eq!(
             found[0].evidence,
-            "1000 frames came in, buckets of groups that send to the controller counted 1000"
+            "1,000 frames came in, buckets of groups that send to the controller counted 1,000"
         );
         assert_eq!(claims(&at(1010, 1010, 1003, 0)), ["frames that missed in table 3 of node s are dropped"]);
         let found = findings("t #1", &at(10, 10, 10, 0), &at(1010, 1010, 1003, 0));
-        assert_eq!(found[0].evidence, "7 of 1000 frames that came in matched no rule there");
+        assert_eq!(found[0].evidence, "7 of 1,000 frames that came in matched no rule there");
         assert!(found[0].severity == Severity::Loss && found[0].test == "t #1");
         // A switch that was not asked, and one that began anew, say nothing.
         assert!(findings("t", &Snapshot::default(), &at(5, 5, 0, 5)).is_empty());

@@ -82,20 +82,22 @@ fn said(problem: Problem) -> Problem {
 fn verdict(test: &TestRecord, missing: u64, most: Option<MostLoss>) -> String {
     let Some(ledger) = &test.ledger else { return String::new() };
     let mut why = vec![];
-    let sure = ledger.uncertainty;
+    let sure = count(ledger.uncertainty);
     match ledger.unexplained {
         0 => {}
         1.. => why.push(format!(
-            "{} of {} frames are missing and nothing names them (± {sure})",
-            ledger.unexplained, ledger.sent
+            "{} of {} are missing and nothing names them (± {sure})",
+            count(ledger.unexplained.unsigned_abs()),
+            many(ledger.sent, "frame")
         )),
         _ => why.push(format!(
-            "the stations count {} frames more than were sent (± {sure})",
-            ledger.unexplained.unsigned_abs()
+            "the stations count {} more than were sent (± {sure})",
+            many(ledger.unexplained.unsigned_abs(), "frame")
         )),
     }
     if let Some(most) = most.filter(|most| missing > most.of(ledger.sent)) {
-        why.push(format!("{missing} of {} frames are missing, and at most {most} may be", ledger.sent));
+        let (missing, sent) = (count(missing), many(ledger.sent, "frame"));
+        why.push(format!("{missing} of {sent} are missing, and at most {most} may be"));
     }
     why.join("; ")
 }
@@ -121,9 +123,9 @@ fn delay(ends: &Ends) -> (Option<Latency>, String) {
             Some(delay) => (Some(delay.clone()), String::new()),
             None => unknown("the capture's times are not of the clock that the frames carry"),
         },
-        many => unknown(&format!(
+        flows => unknown(&format!(
             "the frames were of {} flows, which the capture timed each by itself",
-            many.len()
+            flows.len()
         )),
     }
 }
@@ -241,8 +243,9 @@ fn sender(ends: &Ends) -> EndReport {
     let unoffered = report.frames.asked.saturating_sub(report.frames.offered);
     if unoffered > 0 {
         notes.push(format!(
-            "{unoffered} of {} frames asked for were never offered to the port",
-            report.frames.asked
+            "{} of {} asked for were never offered to the port",
+            count(unoffered),
+            many(report.frames.asked, "frame")
         ));
     }
     let copies = report.frames.duplicated;
@@ -278,7 +281,8 @@ fn receiver(ends: &Ends, latency: Option<Latency>) -> EndReport {
     let late = total(|stream| stream.too_old);
     let mut notes = report.notes.clone();
     if late > 0 {
-        notes.push(format!("{late} messages came so late that nobody can tell whether they came before"));
+        let late = many(late, "message");
+        notes.push(format!("{late} came so late that nobody can tell whether they came before"));
     }
     let untimed = total(|stream| stream.untimed);
     if latency.is_some() && untimed > 0 {
@@ -301,11 +305,11 @@ fn receiver(ends: &Ends, latency: Option<Latency>) -> EndReport {
         unique: total(|stream| stream.unique),
         received_bytes: total(|stream| stream.bytes),
         duplicates: total(|stream| stream.duplicates),
+        damaged: total(|stream| stream.damaged),
         reordered: total(|stream| stream.reordered.unwrap_or(0)),
         port_drops: report.drops.iter().filter(of_port).cloned().collect(),
         latency,
         settings: Settings {
-        damaged: total(|stream| stream.damaged),
             method: format!("pathlab capture, {} threads", report.threads.len()),
             port: report.port.clone(),
             port_settings: report.settings.clone(),
@@ -321,10 +325,6 @@ fn total(ends: &Ends, of: fn(&StreamCount) -> u64) -> u64 {
     sum(ends.seen.iter().map(|count| of(count)))
 }
 
-/// What of the interface's received frames were the test's: all that the capture did not see to be others'.
-fn arrival(ends: &Ends) -> Arrival {
-    let report = ends.captured;
-    let unknown = |why: &str| Arrival { arrived: Err(why.into()), doubt: 0, after: report.after };
 /// Frames that the capture marked so.
 fn marked(report: &CaptureReport, name: &str) -> u64 {
     report.census.marks.iter().find(|mark| mark.name == name).map_or(0, |mark| mark.count)
@@ -334,6 +334,10 @@ fn damaged_of_streams(report: &CaptureReport) -> u64 {
     sum(report.census.streams.iter().map(|stream| stream.damaged))
 }
 
+/// What of the interface's received frames were the test's: all that the capture did not see to be others'.
+fn arrival(ends: &Ends) -> Arrival {
+    let report = ends.captured;
+    let unknown = |why: &str| Arrival { arrived: Err(why.into()), doubt: 0, after: report.after };
     let Some(account) = &report.account else {
         return unknown("the port of the capture has no interface that counts");
     };

@@ -158,7 +158,7 @@ fn copies_that_the_sender_made_are_duplicates_at_the_capture_and_not_missing() {
     let ledger = test.ledger.as_ref().unwrap();
     assert_eq!((ledger.sent, ledger.received, ledger.stations[0].made), (1000, 998, 10));
     assert_eq!(crate::table::loss_percent(test), Some(0.2), "a copy is neither sent nor lost");
-    assert!(report.why.contains("2 of 1000 frames are missing"), "{}", report.why);
+    assert!(report.why.contains("2 of 1,000 frames are missing"), "{}", report.why);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn what_is_lost_between_the_interfaces_has_no_name_and_fails() {
     assert_eq!(stations(&report)[3], "path to b0 7");
     assert_eq!((report.missing, report.passed), (7, false));
     assert!(
-        report.why.contains("7 of 1000 frames are missing and nothing names them (± 0)"),
+        report.why.contains("7 of 1,000 frames are missing and nothing names them (± 0)"),
         "{}",
         report.why
     );

@@ -10,7 +10,7 @@ use super::{LedgerInput, by_family};
 use crate::way::{self, Nodes, Section};
 use record::delta::sum;
 use record::snapshot::{FilterSample, QdiscSample};
-use record::unit::many;
+use record::unit::{count, many};
 use record::{DropSource, FlowObservation, Hop, NodeRole, drop};
 use std::collections::BTreeMap;
 
@@ -134,8 +134,8 @@ impl<'a> Readings<'a> {
             ));
         }
         if self.unsettled > 0 {
-            let frames = self.unsettled;
-            self.note(format!("{frames} frames were still waiting when the counters were read"));
+            let frames = many(self.unsettled, "frame");
+            self.note(format!("still waiting when the counters were read: {frames}"));
         }
     }
 
@@ -283,7 +283,7 @@ impl<'a> Readings<'a> {
                 let place = format!("{} {} at hook {hook}", filter.family, filter.chain);
                 match counted {
                     Some(counted) => {
-                        let evidence = format!("{place} counted {counted}");
+                        let evidence = format!("{place} counted {}", count(*counted));
                         self.give(gap, &key, *counted, &drop::filter(hook), evidence);
                     }
                     None => {

@@ -10,7 +10,7 @@ use super::station::{Claim, Counts, Station, suspicious};
 use super::visit::{Place, SocketView, Spot, Visit};
 use super::window::{MOST, difference};
 use record::delta::sum;
-use record::unit::count;
+use record::unit::{count, many};
 use record::{DropSource, EndReport, NodeRole, StationKind, drop};
 
 /// Datagrams that receive offload may merge into one buffer.
@@ -150,7 +150,8 @@ fn in_datagrams(mut socket: SocketView, book: &Readings, entered: u64) -> Socket
     let merged = if book.unit.per_buffer > 1 { book.unit.per_buffer } else { MOST_MERGED };
     let buffers = socket.full;
     socket.full = missing.clamp(buffers, buffers.saturating_mul(merged).min(MOST));
-    socket.evidence.push_str(&format!("; {} datagrams in {buffers} merged buffers", socket.full));
+    let (datagrams, buffers) = (many(socket.full, "datagram"), many(buffers, "merged buffer"));
+    socket.evidence.push_str(&format!("; {datagrams} in {buffers}"));
     socket
 }
 

@@ -478,8 +478,9 @@ impl Way<'_> {
         is_more.then(|| {
             let (node, interface) = (&section.hop.node, section.hop.egress.as_deref().unwrap_or("?"));
             format!(
-                "{more} frames more came out of the link at {node}:{interface} than were counted into it: a program sends past the \
-                 counters (AF_XDP, PACKET_QDISC_BYPASS), or copies were made there"
+                "{} more came out of the link at {node}:{interface} than were counted into it: a program sends past the \
+                 counters (AF_XDP, PACKET_QDISC_BYPASS), or copies were made there",
+                many(more, "frame")
             )
         })
     }

@@ -20,6 +20,7 @@ use super::station::{Claim, Counts, Station, suspicious};
 use super::visit::{Place, Spot, Visit};
 use super::window::MOST;
 use record::delta::sum;
+use record::unit::count;
 use record::{DropSource, NodeRole, PortKind, StationKind, drop};
 
 /// From what the application tried to send to what it handed to the kernel, which also counts what it dropped
@@ -33,8 +34,8 @@ pub const APP_SEND: Station = Station {
         Ok(Left::exactly(accepted, 0))
     },
     claims: &[Claim::By(&[drop::SEND], |_, gap, at| {
-        for drop in at.end.port_drops.iter().filter(|drop| !drop.is_counted_below()) {
         gap.made = at.end.made;
+        for drop in at.end.port_drops.iter().filter(|drop| !drop.is_counted_below()) {
             let evidence = format!("{} refused with {}", at.end.settings.port, drop.name);
             gap.claim(&drop::send(&drop.name), drop.count, DropSource::Counter, evidence);
         }
@@ -59,7 +60,7 @@ pub const PORT: Station = Station {
         Claim::By(&[drop::QDISC_FULL, drop::DRIVER_BUSY, drop::DRIVER_DROPPED], |book, gap, _| {
             let sender = book.input.sender;
             for drop in sender.port_drops.iter().filter(|drop| drop.is_counted_below()) {
-                let evidence = format!("{} counted {}", sender.settings.port, drop.count);
+                let evidence = format!("{} counted {}", sender.settings.port, count(drop.count));
                 gap.claim(&drop.name, drop.count, DropSource::Counter, evidence);
             }
         }),
@@ -123,7 +124,7 @@ pub const TAP: Station = Station {
     claims: &[
         Claim::By(&[drop::RING_FULL, drop::SOCKET_BUFFER_FULL, drop::PORT], |_, gap, at| {
             for drop in &at.end.port_drops {
-                let evidence = format!("{} counted {}", at.end.settings.port, drop.count);
+                let evidence = format!("{} counted {}", at.end.settings.port, count(drop.count));
                 gap.prove(&drop.at_station(), drop.count, evidence);
             }
         }),

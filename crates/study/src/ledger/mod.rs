@@ -43,6 +43,7 @@ use chain::Chain;
 pub(crate) use frames::NIC;
 use record::delta::sum;
 use record::ledger::WitnessDrop;
+use record::unit::count;
 use record::{
     EndReport, FlowObservation, Hop, Ledger, NamedCount, NodeRole, Path, Snapshot, TestRecord, TestSpec,
     Witness,
@@ -216,13 +217,12 @@ fn leave_out_copies(book: &mut Readings, details: &mut Vec<WitnessDrop>) {
     let copies = witness::leave_out_copies(details, receiver, &way::programs(input.path));
     if let (1.., Some(receiver)) = (copies, receiver) {
         book.note(format!(
-            "the kernel of {receiver} threw away {copies} copies of frames behind the port, which ends the path; they are no loss"
+            "the kernel of {receiver} threw away {} copies of frames behind the port, which ends the path; they are no loss",
+            count(copies)
         ));
     }
 }
 
-/// Drops of a test, without those of copies that a forwarder's own host saw beside the program's port.
-pub fn without_copies(path: &Path, details: &[WitnessDrop]) -> Vec<WitnessDrop> {
 /// How many drops of a test were a host's own copies of frames that a port took: the frames went on, or had arrived.
 pub fn copies(test: &TestRecord, drops: &[WitnessDrop]) -> u64 {
     let frames = |drops: &[WitnessDrop]| sum(drops.iter().map(|seen| seen.frames));
@@ -232,6 +232,8 @@ pub fn copies(test: &TestRecord, drops: &[WitnessDrop]) -> u64 {
     frames(drops) - frames(&others)
 }
 
+/// Drops of a test, without those of copies that a forwarder's own host saw beside the program's port.
+pub fn without_copies(path: &Path, details: &[WitnessDrop]) -> Vec<WitnessDrop> {
     let mut details = details.to_vec();
     witness::leave_out_copies(&mut details, None, &way::programs(path));
     details

@@ -22,6 +22,7 @@ use super::visit::{Place, Spot, Visit};
 use super::window::difference;
 use record::delta::sum;
 use record::snapshot::DirectionSample;
+use record::unit::{count, many};
 use record::{DropSource, NodeRole, PlaceDrop, StationKind, drop};
 
 /// What a program counted of a test.
@@ -117,7 +118,7 @@ fn not_sent(book: &mut Readings, gap: &mut Gap, at: &Visit) {
         (failed, difference(before.failed, after.failed), "were in hand for"),
     ] {
         let frames = frames.unwrap_or(0);
-        let evidence = format!("{frames} frames {what} the port {}", before.to);
+        let evidence = format!("{} {what} the port {}", many(frames, "frame"), before.to);
         gap.claim(name, book.unit.at_most(frames), DropSource::Counter, evidence);
     }
     port_losses(book, gap, at.egress, &before.lost_after, &after.lost_after);
@@ -155,7 +156,7 @@ fn port_losses(
     for now in after {
         let then = before.iter().find(|then| then.place == now.place && then.name == now.name);
         let Some(frames) = difference(then.map_or(0, |then| then.count), now.count) else { continue };
-        let evidence = format!("the port {interface} counted {frames} {} {}", now.place, now.name);
+        let evidence = format!("the port {interface} counted {} {} {}", count(frames), now.place, now.name);
         gap.claim(&name(now), book.unit.at_most(frames), DropSource::Counter, evidence);
     }
 }

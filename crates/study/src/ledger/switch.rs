@@ -21,6 +21,7 @@ use super::unit::Seen;
 use super::visit::{Place, Spot, Visit};
 use super::window::{MOST, difference};
 use record::snapshot::{SwitchDropSample, SwitchPortSample, SwitchSample};
+use record::unit::{count, many};
 use record::{DropSource, NodeRole, StationKind, drop};
 
 /// What a switch counted of a test.
@@ -204,7 +205,8 @@ pub const TABLES: Station = Station {
 fn missed(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Some(Switch { before, after, .. }) = switch(book, at) else { return };
     for (table, missed) in misses(before, after) {
-        let evidence = format!("{missed} frames matched no rule of table {table}, which drops them");
+        let evidence =
+            format!("{} matched no rule of table {table}, which drops them", many(missed, "frame"));
         book.give(gap, &format!("table {table}"), missed, drop::TABLE_MISS, evidence);
     }
 }
@@ -238,7 +240,8 @@ fn of_port(
     name: &str,
 ) {
     let (frames, interface) = (port.ended(reason), interface.unwrap_or_default());
-    let evidence = format!("the switch counted {frames} frames of its port {interface} as {reason}");
+    let evidence =
+        format!("the switch counted {} of its port {interface} as {reason}", many(frames, "frame"));
     book.give(gap, &format!("{interface} {reason}"), frames, name, evidence);
 }
 
@@ -247,10 +250,10 @@ fn by_rules(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Some(Switch { before, after, .. }) = switch(book, at) else { return };
     let moved = |pick: fn(&SwitchSample) -> u64| difference(pick(before), pick(after)).unwrap_or(0);
     let metered = moved(|sample| sample.metered);
-    let evidence = format!("bands of meters that drop counted {metered} frames");
+    let evidence = format!("bands of meters that drop counted {}", many(metered, "frame"));
     book.give(gap, "meters", metered, drop::METER, evidence);
     let nowhere = moved(|sample| sample.led_nowhere);
-    let evidence = format!("rules without an output counted {nowhere} frames");
+    let evidence = format!("rules without an output counted {}", many(nowhere, "frame"));
     book.give(gap, "rules without an output", nowhere, drop::RULE_DROPS, evidence);
 }
 
@@ -262,15 +265,17 @@ fn to_controller(book: &mut Readings, gap: &mut Gap, at: &Visit) {
         ("rules", before.to_controller, after.to_controller),
         ("buckets", before.buckets_to_controller, after.buckets_to_controller),
     ] {
-        let count = difference(before, after).unwrap_or(0);
-        let lost = dropped.min(count);
+        let all = difference(before, after).unwrap_or(0);
+        let lost = dropped.min(all);
         dropped -= lost;
         let evidence = format!(
-            "{lost} of {count} packet-ins of {who} found no room: the controllers read too slowly, or a rate is set"
+            "{} of {} packet-ins of {who} found no room: the controllers read too slowly, or a rate is set",
+            count(lost),
+            count(all)
         );
         book.give(gap, &format!("{who}, dropped"), lost, drop::PACKET_IN_DROPPED, evidence);
-        let evidence = format!("{who} that send to the controller counted {count} frames");
-        book.give(gap, who, count - lost, drop::TO_CONTROLLER, evidence);
+        let evidence = format!("{who} that send to the controller counted {}", many(all, "frame"));
+        book.give(gap, who, all - lost, drop::TO_CONTROLLER, evidence);
     }
 }
 
