@@ -67,9 +67,11 @@ pub fn report(report: &DropsReport) -> String {
     lines.extend(report.written.iter().map(|written| {
         format!("written: {}, {} B, {}", many(written.frames, "frame"), count(written.bytes), written.file)
     }));
-    lines.push(
-        "XDP_DROP has no event: only the driver's counters above, where it keeps some, tell it.".into(),
-    );
+    let by_driver = match report.drivers[..] {
+        [] => "no counter of a driver moved that would tell it",
+        _ => "only the counters of drivers above tell it",
+    };
+    lines.push(format!("XDP_DROP has no event: {by_driver}."));
     lines.join("\n")
 }
 
