@@ -78,13 +78,13 @@ impl Fact {
         }
     }
 
-    /// For people: a number, a word, `+12` of a counter.
+    /// For people, on one line: a number, a word, `+12` of a counter.
     pub fn words(&self) -> String {
         match self {
             Fact::Flag(true) => "on".into(),
             Fact::Flag(false) => "off".into(),
             Fact::Number(number) => format!("{number}"),
-            Fact::Text(text) => text.clone(),
+            Fact::Text(text) => text.replace(char::is_control, " "),
             Fact::Counter { before, after } => match Delta::of(*before, *after).known() {
                 Some(moved) => format!("+{moved}"),
                 None => "?".into(),
@@ -222,6 +222,11 @@ mod tests {
         assert!(window["gone"].why_unknown().unwrap().contains("gone"));
         assert!(window["new"].why_unknown().unwrap().contains("begin"));
         assert_eq!(window["changed"].words(), "irq@0: 0 → 0-1, mtu: 1500 → 9000");
+    }
+
+    #[test]
+    fn words_are_one_line() {
+        assert_eq!(Fact::Text("4096\t131072\n 1. FAKE".into()).words(), "4096 131072  1. FAKE");
     }
 
     #[test]

@@ -464,7 +464,7 @@ fn change(advice: Advice, place: &Place<'_>, new: &str) -> Option<AdvisedChange>
     }
     let may_flap = knobs.iter().any(|(knob, _)| may_flap(knob));
     let set = |(knob, value): (&str, &str)| {
-        format!("{}={}", named(knob, place.interface), filled(value, place, new))
+        format!("{}={}", named(knob, place.interface), filled(value, place, new, str::to_owned))
     };
     let set = knobs.into_iter().map(set).collect::<Vec<_>>().join("+");
     Some(AdvisedChange { node: place.node.into(), at_peer, set, may_flap })
@@ -486,39 +486,44 @@ fn commands(advice: Advice, place: &Place<'_>, new: &str) -> (String, String) {
         Advice::Knobs(knobs) => set_and_undo(&wanting(knobs, place), place, new),
         Advice::PeerKnob(knob, value) => {
             // Where it is, nobody knows here.
-            let set = tune(&[(knob, filled(value, place, new))], place.interface, "");
+            let set = tune(&[(knob, filled(value, place, new, str::to_owned))], place.interface, "");
             let undo = quoted(&named(knob, place.interface));
             (format!("at the other end: {set}"), format!("at the other end: pathlab tune undo {undo}"))
         }
-        Advice::Run(command, undo) => {
-            (entering(&filled(command, place, new), place), entering(&filled(undo, place, new), place))
-        }
-        Advice::Say(text) => (entering(&filled(text, place, new), place), String::new()),
+        Advice::Run(command, undo) => (entering(command, place, new), entering(undo, place, new)),
+        Advice::Say(text) => (entering(text, place, new), String::new()),
     }
 }
 
 /// Commands of the system that are about the namespace in which they are given.
 const OF_NAMESPACES: [&str; 3] = ["ethtool ", "ip ", "hwstamp_ctl "];
 
-/// Words with those commands, so that they are about the place's namespace.
-fn entering(words: &str, place: &Place<'_>) -> String {
+/// Words with what they want put in, and those commands so that they are about the place's namespace.
+fn entering(words: &str, place: &Place<'_>, new: &str) -> String {
     let enter = match place.within.split_once(' ') {
-        Some(("--lab", words)) => format!("pathlab lab exec {} -- ", words.replace('/', " ")),
+        Some(("--lab", word)) => {
+            let words = word.split('/').map(quoted).collect::<Vec<_>>();
+            format!("pathlab lab exec {} -- ", words.join(" "))
+        }
         Some((_, word)) => match (word.strip_prefix("pid:"), word.contains('/')) {
-            (Some(pid), _) => format!("nsenter --net=/proc/{pid}/ns/net "),
+            (Some(pid), _) => format!("nsenter {} ", quoted(&format!("--net=/proc/{pid}/ns/net"))),
             (None, true) => format!("nsenter {} ", quoted(&format!("--net={word}"))),
-            (None, false) => format!("ip netns exec {word} "),
+            (None, false) => format!("ip netns exec {} ", quoted(word)),
         },
-        None => return words.to_owned(),
+        None => String::new(),
     };
-    let is_of = |part: &&str| OF_NAMESPACES.iter().any(|begin| part.starts_with(begin));
-    let one = |part: &str| Some(part).filter(is_of).map_or(part.to_owned(), |part| enter.clone() + part);
+    let one = |part: &str| {
+        let is_of = OF_NAMESPACES.iter().any(|begin| part.starts_with(begin));
+        let enter = if is_of { enter.as_str() } else { "" };
+        format!("{enter}{}", filled(part, place, new, quoted))
+    };
     words.split("; ").map(one).collect::<Vec<_>>().join("; ")
 }
 
 /// The command that sets knobs, and the one that sets what they were; where that is not known, the one that undoes what was set.
 fn set_and_undo(knobs: &[(&str, &str)], place: &Place<'_>, new: &str) -> (String, String) {
-    let values: Vec<_> = knobs.iter().map(|(knob, value)| (*knob, filled(value, place, new))).collect();
+    let values: Vec<_> =
+        knobs.iter().map(|(knob, value)| (*knob, filled(value, place, new, str::to_owned))).collect();
     let old: Result<Vec<_>, _> =
         knobs.iter().map(|(knob, _)| place.look.text(knob).map(|old| (*knob, old))).collect();
     let undo = || {
@@ -534,16 +539,26 @@ fn set_and_undo(knobs: &[(&str, &str)], place: &Place<'_>, new: &str) -> (String
     (tune(&values, place.interface, place.within), undo)
 }
 
-/// Words with `NEW`, `IF` and facts in braces put in.
-fn filled(text: &str, place: &Place<'_>, new: &str) -> String {
-    let mut words = text.replace("NEW", new);
-    while let Some((before, (name, after))) =
-        words.split_once('{').and_then(|(a, b)| Some((a, b.split_once('}')?)))
+/// Words with `NEW`, `IF` and facts in braces put in, each as `word` writes it. What is put in is a stranger's (the name of an
+/// interface, a text of facts from another host) and is not looked into again.
+fn filled(text: &str, place: &Place<'_>, new: &str, word: fn(&str) -> String) -> String {
+    let (mut words, mut rest) = (String::new(), text);
+    while let Some((at, mark)) =
+        ["NEW", "IF", "{"].iter().filter_map(|mark| Some((rest.find(mark)?, *mark))).min()
     {
-        let value = place.look.text(name).unwrap_or_else(|_| "OLD".into());
-        words = format!("{before}{value}{after}");
+        words.push_str(&rest[..at]);
+        rest = &rest[at + mark.len()..];
+        words.push_str(&match (mark, rest.split_once('}')) {
+            ("NEW", _) => word(new),
+            ("{", Some((name, after))) => {
+                rest = after;
+                word(&place.look.text(name).unwrap_or_else(|_| "OLD".into()))
+            }
+            ("IF", _) if !place.interface.is_empty() => word(place.interface),
+            _ => mark.to_owned(),
+        });
     }
-    if place.interface.is_empty() { words } else { words.replace("IF", place.interface) }
+    words + rest
 }
 
 /// Knobs for which a link may go down for a moment.
@@ -580,7 +595,7 @@ fn tune(knobs: &[(&str, String)], interface: &str, within: &str) -> String {
     };
     let of = match interface.is_empty() || knobs.iter().all(|(knob, _)| is_sysctl(knob)) {
         true => String::new(),
-        false => format!("{interface} "),
+        false => quoted(interface) + " ",
     };
     let words = knobs.iter().map(set).collect::<Vec<_>>().join(" ");
     let names: Vec<&str> = knobs.iter().map(|(knob, _)| *knob).collect();

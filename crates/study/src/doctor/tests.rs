@@ -309,6 +309,23 @@ fn commands_are_about_the_namespace_that_was_looked_into() {
 }
 
 #[test]
+fn what_a_stranger_wrote_into_facts_is_one_word_of_a_command() {
+    let known =
+        parsed("feature.rx-checksum=\"off; reboot\" channels.combined={channels.combined} txqueuelen=5").0;
+    let look = Look { known: [Some(&known), None, None], peer: None, seconds: 1.0 };
+    let place = Place { name: String::new(), node: "a", within: "--in b;c", interface: "IF$(id)", look };
+    let run = |words| commands(Advice::Run(words, ""), &place, "1;NEW").0;
+    assert_eq!(
+        run("ethtool -K IF rx {feature.rx-checksum}; echo NEW > /sys/class/net/IF/mtu"),
+        "ip netns exec 'b;c' ethtool -K 'IF$(id)' rx 'off; reboot'; echo '1;NEW' > /sys/class/net/'IF$(id)'/mtu"
+    );
+    assert_eq!(run("echo {channels.combined}"), "echo '{channels.combined}'");
+    let (set, undo) = commands(Advice::Knob("txqueuelen", "NEW"), &place, "1;NEW");
+    assert_eq!(set, "pathlab tune set 'IF$(id)' 'txqueuelen=1;NEW' --in 'b;c'");
+    assert_eq!(undo, "pathlab tune set 'IF$(id)' txqueuelen=5 --in 'b;c'");
+}
+
+#[test]
 fn the_worst_comes_first_and_other_goals_do_not_count() {
     let (ours, _) = parsed(
         "kind=veth feature.tx-tcp-segmentation=off feature.rx-gro=on feature.rx-lro=off feature.tx-nocache-copy=on \
