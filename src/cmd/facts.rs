@@ -9,6 +9,7 @@ use experiment::doctor::{FactWish, take};
 use experiment::hosts::remote::refuse_link_local;
 use linux::observe::next_hop;
 use record::facts::{Fact, Facts, Known, SCHEMA};
+use record::problem::json_words;
 use record::unit::{duration, many};
 use record::{Problem, Result};
 use std::fs;
@@ -137,7 +138,7 @@ pub fn read(file: &Path) -> Result<Facts> {
     let place = file.display().to_string();
     let wrong = |what: String| Problem::input(what).at(place.clone());
     let none = |why: String| wrong(format!("these are no facts: {why}"));
-    let unread = |error: serde_json::Error| none(error.to_string());
+    let unread = |error: serde_json::Error| none(json_words(&error));
     // First, as another version may say other things.
     let Schema { schema } = serde_json::from_str(&text).map_err(unread)?;
     if schema != SCHEMA {
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_of_another_version_and_of_no_time_are_refused() {
+    fn what_are_no_facts_is_refused_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let told = |text: String| {
             let file = folder.path().join("a.facts");
@@ -167,5 +168,10 @@ mod tests {
         let facts = Facts { schema: SCHEMA.into(), ..Facts::default() };
         let never = told(serde_json::to_string(&facts).unwrap());
         assert!(never.contains("these are no facts: they were watched for 0 s"), "{never}");
+        let cut = told(r#"{"schema": "pathlab/facts/1","#.into());
+        assert!(cut.ends_with("these are no facts: it ends too early, in line 1"), "{cut}");
+        let odd = r#"{"schema": "pathlab/facts/1", "pathlab": "0", "seconds": 1, "host": {"a": {"b": 1}}}"#;
+        let odd = told(odd.into());
+        assert!(odd.contains("a fact is a number, a text, true, false, or an object with"), "{odd}");
     }
 }

@@ -17,7 +17,10 @@ pub const SCHEMA: &str = "pathlab/facts/1";
 
 /// What is known of one name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a fact is a number, a text, true, false, or an object with before and after, each, or unknown"
+)]
 pub enum Fact {
     /// On or off.
     Flag(bool),
