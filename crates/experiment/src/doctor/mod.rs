@@ -80,7 +80,7 @@ struct Timed {
 /// Takes the facts; `progress` is told how much of the window is over.
 ///
 /// # Errors
-/// Host: a namespace cannot be read; input: there is no such interface; measured: it was interrupted.
+/// Host: a namespace cannot be read, or the interface went away; input: there is no such interface; measured: it was interrupted.
 pub fn take(wish: &FactWish, progress: impl FnMut(Duration)) -> Result<Facts> {
     take_when(wish, || Ok(()), progress)
 }
@@ -98,13 +98,20 @@ pub fn take_when(
     let sources = sources(wish)?;
     ready()?;
     let before = sources.read()?;
+    let lacks = |reading: &FactReading, problem: Problem| match sources.lacks(reading) {
+        Some(place) => Err(problem.at(place)),
+        None => Ok(()),
+    };
+    lacks(&before, Problem::input("there is no such interface"))?;
     let mut timed = timed(wish, &before);
     let functions = FunctionShares::start(wish.window);
     wait(wish.window, &mut timed, &mut progress)?;
     let functions = functions.stop();
     // The programs are read before the second reading makes frames of its own.
     let timed: Vec<_> = timed.into_iter().map(Timed::end).collect();
-    let mut facts = sources.window(before, sources.read()?);
+    let after = sources.read()?;
+    lacks(&after, Problem::host("the interface went away while it was watched"))?;
+    let mut facts = sources.window(before, after);
     let begun = clock::thread_cpu_ns();
     facts.host.extend(functions.known());
     facts.cost_cpu_ns += clock::thread_cpu_ns() - begun;

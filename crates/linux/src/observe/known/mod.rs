@@ -24,8 +24,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use record::Result;
 use record::facts::{Fact, Facts, Known};
-use record::{Problem, Result};
 
 use super::packet_frames::PacketFrames;
 use super::polls::PollCounters;
@@ -107,7 +107,7 @@ impl FactSources {
     /// Reads everything.
     ///
     /// # Errors
-    /// A host problem when a namespace cannot be entered or has no netlink; an input problem when it has no such interface.
+    /// A host problem when a namespace cannot be entered or has no netlink.
     pub fn read(&self) -> Result<FactReading> {
         let cpu = clock::thread_cpu_ns();
         let root = Path::new("/");
@@ -125,12 +125,16 @@ impl FactSources {
                 None => read(),
             };
             let reading = reading.map_err(|error| super::unobservable(name, &error))?;
-            if let Some(only) = self.only.as_ref().filter(|only| !reading.interfaces.contains_key(*only)) {
-                return Err(Problem::input("there is no such interface").at(format!("{name}:{only}")));
-            }
             nodes.insert(name.clone(), reading);
         }
         Ok(FactReading { at_ns: clock::monotonic_ns(), cost_ns: clock::thread_cpu_ns() - cpu, host, nodes })
+    }
+
+    /// Where a reading lacks the only interface that is asked for.
+    pub fn lacks(&self, reading: &FactReading) -> Option<String> {
+        let only = self.only.as_ref()?;
+        let lacking = |(_, node): &(&String, &NodeReading)| !node.interfaces.contains_key(only);
+        reading.nodes.iter().find(lacking).map(|(name, _)| format!("{name}:{only}"))
     }
 
     /// Reads the namespace of the calling thread.

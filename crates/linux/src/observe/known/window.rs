@@ -59,9 +59,15 @@ fn node(old: &NodeReading, new: NodeReading) -> NodeFacts {
     known.insert("tcp.connections".into(), some_moved(&known));
     known.insert("flows.active".into(), flows(&known));
     let mut interfaces = BTreeMap::new();
+    for (name, then) in &old.interfaces {
+        let gone = || Fact::unknown("the interface was down or gone at the end of the window");
+        interfaces.insert(name.clone(), then.keys().map(|fact| (fact.clone(), gone())).collect());
+    }
+    // One that was made again under its name has another index, and its counters began anew.
+    let index = |known: &Known| known.get("link.index").cloned();
     for (name, now) in &new.interfaces {
-        let then = old.interfaces.get(name).cloned().unwrap_or_default();
-        let mut known = window(&then, now);
+        let then = old.interfaces.get(name).filter(|then| index(then) == index(now));
+        let mut known = window(&then.cloned().unwrap_or_default(), now);
         known.insert("counters.backwards".into(), backwards(&known));
         interfaces.insert(name.clone(), known);
     }
@@ -254,6 +260,26 @@ mod tests {
         nodes.get_mut("a").unwrap().interfaces.get_mut("eth0").unwrap().remove("mtu.other");
         other_ends(&mut nodes);
         assert!(!nodes["a"].interfaces["eth0"].contains_key("mtu.other"), "two could be the other end");
+    }
+
+    #[test]
+    fn an_interface_that_was_made_again_has_counters_of_its_own_and_one_that_went_is_unknown() {
+        let reading = |interfaces: &[(&str, f64, u64)]| {
+            let of = |(name, index, frames): &(&str, f64, u64)| {
+                let known = [
+                    ("link.index".to_owned(), Fact::Number(*index)),
+                    ("stats.rx_packets".to_owned(), counter(*frames, *frames)),
+                ];
+                ((*name).to_owned(), known.into())
+            };
+            NodeReading { interfaces: interfaces.iter().map(of).collect(), ..NodeReading::default() }
+        };
+        let old = reading(&[("stays", 2.0, 10), ("again", 3.0, 10), ("went", 4.0, 10)]);
+        let facts = node(&old, reading(&[("stays", 2.0, 15), ("again", 5.0, 15)]));
+        let frames = |name: &str| facts.interfaces[name]["stats.rx_packets"].clone();
+        assert_eq!(frames("stays"), counter(10, 15));
+        assert!(frames("again").why_unknown().unwrap().contains("not there at the begin"));
+        assert!(frames("went").why_unknown().unwrap().contains("down or gone at the end"));
     }
 
     #[test]
