@@ -71,8 +71,10 @@ pub(super) const RULES: &[DoctorRule] = &[
         given: &[],
         inputs: &["stats.rx_crc_errors", "stats.rx_frame_errors", "carrier.changes"],
         condition: "frames with a wrong checksum, or the carrier came and went",
-        meaning: "a bad cable or transceiver",
-        advice: Advice::Say("replace cable or transceiver; another FEC mode"),
+        meaning: "of a card: a bad cable or transceiver; else the other end was switched off or taken away",
+        advice: Advice::Say(
+            "of a card: replace cable or transceiver, or another FEC mode; else look for what switched it off",
+        ),
         effect: "the loss is gone",
         risk: "",
         source: "kernel, if_link.h",
