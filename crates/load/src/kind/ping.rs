@@ -13,6 +13,7 @@ use linux::sys::socket::{self, Direction};
 use record::Problem;
 use record::traffic::{EndReport, Settings};
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::Flags;
@@ -20,15 +21,23 @@ use wire::message::Flags;
 /// A flood goes on without a reply after so long. The kernel rounds up to a jiffy.
 pub const FLOOD_TIMEOUT: Duration = Duration::from_millis(10);
 
+/// Why there is no socket to an address, and what helps.
+fn refused(address: IpAddr, error: &io::Error) -> Problem {
+    let help = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "give it CAP_NET_RAW, or allow ping sockets with sysctl net.ipv4.ping_group_range=\"0 2147483647\""
+        }
+        _ => "check the address and the routes of the sending node",
+    };
+    Problem::host(format!("cannot open an ICMP socket to {address}: {error}")).help(help)
+}
+
 /// Opens the socket: a ping socket if the host allows it, else a raw one.
 pub fn sender(setup: &Setup) -> Ready {
     let spec = setup.spec.clone();
     let identifier = (std::process::id() as u16) ^ (u16::from(setup.token) << 8);
-    let socket = EchoSocket::open(setup.address, identifier).map_err(|error| {
-        Problem::host(format!("cannot open an ICMP socket to {}: {error}", setup.address)).help(
-            "give it CAP_NET_RAW, or allow ping sockets with sysctl net.ipv4.ping_group_range=\"0 2147483647\"",
-        )
-    })?;
+    let socket =
+        EchoSocket::open(setup.address, identifier).map_err(|error| refused(setup.address, &error))?;
     for (direction, bytes) in [(Direction::Send, spec.send_buffer), (Direction::Receive, spec.receive_buffer)]
     {
         let _ = bytes.map(|bytes| socket::set_buffer(&socket, direction, bytes));
@@ -73,5 +82,20 @@ pub fn receiver(_setup: &Setup) -> Ready {
 impl End for Idle {
     fn run(&mut self, _stop: &AtomicBool) -> EndReport {
         EndReport::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_that_is_missing_needs_no_permission() {
+        let told =
+            |number| refused(IpAddr::from([10, 0, 0, 9]), &io::Error::from_raw_os_error(number)).to_string();
+        const EPERM: i32 = 1;
+        const ENETUNREACH: i32 = 101;
+        assert!(told(EPERM).contains("CAP_NET_RAW"), "{}", told(EPERM));
+        assert!(told(ENETUNREACH).ends_with("check the address and the routes of the sending node"));
     }
 }
