@@ -275,6 +275,8 @@ mod tests {
             (with("needs luck"), "c:8:7: nothing is known of 'luck'"),
             (with("figure speed"), "c:8:8: there is no figure 'speed'"),
             (with("set-b eth0:mtu=9000"), "c:8:7: "),
+            (with("set-b b/eth0:mut=9000"), "c:8:7: there is no knob 'mut'"),
+            (with("set-b b/mtu=9000"), "c:8:7: mtu is a knob of an interface"),
             (with("test-b tcp-stream sise 4"), "c:8:19: unknown setting 'sise'"),
             (with("case y"), "c:8:1: 'case' is given twice"),
             (with("test ping"), "c:8:1: 'test' is given twice"),

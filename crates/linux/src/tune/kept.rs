@@ -19,7 +19,7 @@ use record::{Problem, Result};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::list::{find, meant, not_set, told};
+use super::list::{find, meant, named, not_set, told};
 use super::row::{Access, Risk};
 use super::rows::row;
 use super::setting::{LATENCY, Setting};
@@ -73,11 +73,12 @@ impl Ask {
     /// Reads `NAME=VALUE` or `IF:NAME=VALUE`.
     ///
     /// # Errors
-    /// Input: there is no `=`.
+    /// Input: there is no `=`, no such knob, or it is one of an interface and none is named.
     pub fn parse(text: &str, interface: Option<&str>) -> Result<Ask> {
         let parts = text.split_once('=').filter(|(name, _)| !name.trim().is_empty());
         let (name, value) = parts.ok_or_else(|| Problem::input(format!("'{text}' is not NAME=VALUE")))?;
         let (interface, name) = name_of(name, interface);
+        named(&name, interface.as_deref())?;
         Ok(Ask { interface, name, value: value.trim().to_owned() })
     }
 

@@ -53,22 +53,38 @@ pub fn interfaces() -> Result<Vec<String>> {
     Ok(Netlink::open().links().map_err(failed)?.into_iter().map(|link| link.name).collect())
 }
 
+fn unknown(name: &str) -> Problem {
+    Problem::input(format!("there is no knob '{name}'"))
+        .help("'pathlab tune show' lists those of an interface")
+}
+
+/// The row of the knob of that name with what stands for its `*`, which is of that interface if it is of one. Nothing is looked at.
+///
+/// # Errors
+/// Input: no such knob, or no interface.
+pub(super) fn named<'a>(
+    name: &str,
+    interface: Option<&'a str>,
+) -> Result<(&'static Row, String, Option<&'a str>)> {
+    let (row, part) = row(name).ok_or_else(|| unknown(name))?;
+    if !row.place.is_of_interface() {
+        return Ok((row, part, None));
+    }
+    let missing = || {
+        Problem::input(format!("{name} is a knob of an interface, and none was named"))
+            .help(format!("'IF:{name}' names one"))
+    };
+    Ok((row, part, Some(interface.ok_or_else(missing)?)))
+}
+
 /// The knob of that name.
 pub(super) fn find(name: &str, interface: Option<&str>) -> Result<Setting> {
-    let unknown = || {
-        Problem::input(format!("there is no knob '{name}'"))
-            .help("'pathlab tune show' lists those of an interface")
-    };
-    let (row, part) = row(name).ok_or_else(unknown)?;
-    let missing = || Problem::input(format!("{name} is a knob of an interface, and none was named"));
-    let place = match (row.place.is_of_interface(), interface) {
-        (true, name) => Some(place(name.ok_or_else(missing)?)?),
-        (false, _) => None,
-    };
+    let (row, part, interface) = named(name, interface)?;
+    let place = interface.map(place).transpose()?;
     let part = if row.place == Where::Interrupt { interrupt(&part)? } else { part };
     let is_plain =
         !part.contains("..") && (!part.contains('/') || matches!(row.place, Where::Route | Where::Namespace));
-    if is_plain { Ok(Setting::new(row, &part, place.as_ref())) } else { Err(unknown()) }
+    if is_plain { Ok(Setting::new(row, &part, place.as_ref())) } else { Err(unknown(name)) }
 }
 
 /// The knobs that a name means: with a `*` for the queue or the CPU each that there is, else the one of that name.
