@@ -147,20 +147,24 @@ pub fn joined(before: &Known, after: &Known) -> Known {
         (name.clone(), join(name, old, new, &mut changed))
     };
     let mut known: Known = before.iter().map(both).collect();
-    for (name, fact) in after {
-        let late = || stale(fact, "it was not there at the begin of the window");
-        known.entry(name.clone()).or_insert_with(late);
+    for (name, fact) in stale(after, "it was not there at the begin of the window") {
+        known.entry(name).or_insert(fact);
     }
     known.insert("changed".into(), Fact::each(changed));
     known
 }
 
-/// A counter of one reading is not known; all else is.
-fn stale(fact: &Fact, why: &str) -> Fact {
-    match fact {
-        Fact::Counter { .. } => Fact::unknown(why),
-        other => other.clone(),
-    }
+/// What a single reading tells of a window: its counters are not known, all else is.
+pub fn stale(reading: &Known, why: &str) -> Known {
+    let one = |(name, fact): (&String, &Fact)| {
+        let fact = match fact {
+            Fact::Counter { .. } => Fact::unknown(why),
+            Fact::Each { each } => Fact::Each { each: stale(each, why) },
+            other => other.clone(),
+        };
+        (name.clone(), fact)
+    };
+    reading.iter().map(one).collect()
 }
 
 fn join(name: &str, old: &Fact, new: Fact, changed: &mut Known) -> Fact {
@@ -219,11 +223,13 @@ mod tests {
             ("mtu", Fact::Number(9000.0)),
             ("irq", places(Fact::word("0-1"), counter(2))),
             ("new", counter(1)),
+            ("queue", places(Fact::word("0"), counter(7))),
         ]);
         let window = joined(&before, &after);
         assert_eq!(window["drops"], Fact::Counter { before: 5, after: 9 });
         assert!(window["gone"].why_unknown().unwrap().contains("gone"));
         assert!(window["new"].why_unknown().unwrap().contains("begin"));
+        assert!(window["queue"].why_unknown().unwrap().starts_with("1: it was not there"));
         assert_eq!(window["changed"].words(), "irq@0: 0 → 0-1, mtu: 1500 → 9000");
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use record::Delta;
-use record::facts::{Fact, Facts, Known, NodeFacts, SCHEMA, joined};
+use record::facts::{Fact, Facts, Known, NodeFacts, SCHEMA, joined, stale};
 
 use super::{FactReading, NodeReading};
 use crate::observe::facts::tick_hz;
@@ -60,8 +60,8 @@ fn node(old: &NodeReading, new: NodeReading) -> NodeFacts {
     known.insert("flows.active".into(), flows(&known));
     let mut interfaces = BTreeMap::new();
     for (name, then) in &old.interfaces {
-        let gone = || Fact::unknown("the interface was down or gone at the end of the window");
-        interfaces.insert(name.clone(), then.keys().map(|fact| (fact.clone(), gone())).collect());
+        interfaces
+            .insert(name.clone(), stale(then, "the interface was down or gone at the end of the window"));
     }
     // One that was made again under its name has another index, and its counters began anew.
     let index = |known: &Known| known.get("link.index").cloned();
@@ -280,6 +280,7 @@ mod tests {
         assert_eq!(frames("stays"), counter(10, 15));
         assert!(frames("again").why_unknown().unwrap().contains("not there at the begin"));
         assert!(frames("went").why_unknown().unwrap().contains("down or gone at the end"));
+        assert_eq!(facts.interfaces["went"]["link.index"], Fact::Number(4.0), "a setting is known");
     }
 
     #[test]
