@@ -59,7 +59,7 @@ fn carried_out(what: &str, cables: &str, file: (&str, &str), words: &[&str]) -> 
 /// Two cables in a bond, and a VLAN over that.
 const PLAN: &str = "topology bond-vlan\npath a b\ntest udp-stream size 200 rate 500pps count 400\ntest ping rate 50pps count 40\n";
 /// Frames that are received by a ring, for as long as two readings of all facts take in emulation.
-const RING: &str = "order listed\ntest frames size 200 rate 100pps count 1200 port int/ring\n";
+const RING: &str = "order listed\ntest frames size 200 rate 200pps count 4000 port int/ring\n";
 /// Trials that may be played again: an emulated machine beside other tests may stand still in pairs enough to leave one open.
 const KIND: &str = "trials with network cards";
 /// Pairs of a trial there, the fewest that can have a verdict.
