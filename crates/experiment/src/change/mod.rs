@@ -118,7 +118,8 @@ impl LabChange {
     pub fn parse(text: &str) -> Result<LabChange> {
         let parts = text.split_once('/').filter(|(node, _)| !node.is_empty());
         let (node, rest) = parts.ok_or_else(|| no_change(text))?;
-        let asks = knobs(rest).iter().map(|knob| Ask::parse(knob, None)).collect::<Result<_>>()?;
+        let ask = |knob: &String| Ask::parse(knob, None).map_err(|problem| problem.at(text));
+        let asks = knobs(rest).iter().map(ask).collect::<Result<_>>()?;
         Ok(LabChange { node: node.into(), asks, text: text.into() })
     }
 
@@ -256,9 +257,11 @@ mod tests {
         let two = LabChange::parse("a/eth0:coalesce.adaptive-rx=off+eth0:coalesce.rx-usecs=0").unwrap();
         let both = two.asks.iter().map(|ask| (ask.name.as_str(), ask.value.as_str())).collect::<Vec<_>>();
         assert_eq!(both, [("coalesce.adaptive-rx", "off"), ("coalesce.rx-usecs", "0")]);
-        assert_eq!(LabChange::parse("a/eth0:alias=x+y").unwrap().asks[0].value, "x+y");
+        assert_eq!(LabChange::parse("a/eth0:qdisc=x+y").unwrap().asks[0].value, "x+y");
         for text in ["eth0:mtu=9000", "/mtu=1", "a/mtu", "a/=1"] {
             assert!(LabChange::parse(text).is_err(), "{text}");
         }
+        let refused = LabChange::parse("b/eth0:nosuch=1").unwrap_err().to_string();
+        assert!(refused.starts_with("b/eth0:nosuch=1: there is no knob 'nosuch'"), "{refused}");
     }
 }
