@@ -191,9 +191,14 @@ fn namespaces_that_are_named_are_let_go_and_taken_in_again() {
     container.echoes(10);
     container.stop();
     let container = Container::start(&lab);
-    let mut server = command("ip");
-    server.args(["netns", "exec", &name, "python3", "-m", "http.server", "8099", "--bind", "10.99.0.2"]);
-    let server = installed("python3").then(|| Kept::new(start(server)));
+    let server = installed("python3").then(|| {
+        let line = "exec python3 -u -m http.server 8099 --bind 10.99.0.2 1>&2";
+        let mut server = command("ip");
+        server.args(["netns", "exec", &name, "sh", "-c", line]);
+        let mut server = start(server);
+        until_it_says(&mut server, "Serving HTTP");
+        Kept::new(server)
+    });
     until_counted(&following, counted);
     // `tcp` and `watch` look four times a second.
     std::thread::sleep(Duration::from_secs(2));
