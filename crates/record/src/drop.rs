@@ -183,7 +183,7 @@ macro_rules! drops {
 drops! {
     /// The call to send was refused; NAME is the error, or the port's own reason.
     SEND "send" at "`app send`, `app reply`" {
-        is_family: true, fate: Fate::Refused, advice: "see why the kernel refused to send",
+        is_family: true, fate: Fate::Refused, advice: "see why the kernel, or the port itself, refused to send",
     }
     /// A filter at hook output refused the call.
     SEND_EPERM "send_EPERM" at "`app send`, `app reply`" {

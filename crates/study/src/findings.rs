@@ -203,9 +203,12 @@ pub fn not_made(name: &str, repetition: u32, problem: &Problem) -> Finding {
     }
 }
 
-/// `udp-stream 64 B #2`.
+/// `udp-stream 64 B #2`; a test that is of no run has no number.
 pub fn title(test: &TestRecord) -> String {
-    format!("{} #{}", test.name, test.repetition)
+    match test.repetition {
+        0 => test.name.clone(),
+        number => format!("{} #{number}", test.name),
+    }
 }
 
 fn finding(test: &TestRecord, severity: Severity, claim: &str, evidence: String, advice: &str) -> Finding {

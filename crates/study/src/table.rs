@@ -439,8 +439,9 @@ pub fn limits_of(tests: &[&TestRecord]) -> Vec<(String, String)> {
     alike.iter().map(|alike| (numbers(alike), LIMITS[1].1(alike))).collect()
 }
 
-/// `udp-stream 64 B #1 #2 #3`.
+/// `udp-stream 64 B #1 #2 #3`; a test that is of no run has no number.
 pub fn numbered(tests: &[&TestRecord]) -> String {
-    let numbers: String = tests.iter().map(|test| format!(" #{}", test.repetition)).collect();
+    let numbers = tests.iter().map(|test| test.repetition).filter(|number| *number > 0);
+    let numbers: String = numbers.map(|number| format!(" #{number}")).collect();
     format!("{}{numbers}", tests[0].name)
 }
