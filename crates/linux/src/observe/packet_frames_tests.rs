@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::netlink::{Netlink, u32_at};
-use crate::observe::tracepoints::PROBE_READ_KERNEL;
+use crate::observe::tracepoints::{MAP_LOOKUP, PROBE_READ_KERNEL};
 use crate::sys::{netns, packet, socket};
 
 const MAPS: MapFds = MapFds { counts: 3, before: 4 };

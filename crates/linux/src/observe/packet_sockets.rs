@@ -20,37 +20,53 @@ use super::Actor;
 use super::links::name_of;
 use crate::netlink::{Dump, Family, after, u32_at};
 
-/// `SOCK_DIAG_BY_FAMILY` (`include/uapi/linux/sock_diag.h`).
-pub const DUMP: Dump<'static> = Dump { family: Family::SockDiag, kind: 20, body: &BODY };
-/// `struct packet_diag_req` (`include/uapi/linux/packet_diag.h`): the family `AF_PACKET`; what is to be shown.
-const BODY: [u8; 20] = {
-    let show = (PACKET_SHOW_INFO | PACKET_SHOW_MEMINFO).to_ne_bytes();
-    [17, 0, 0, 0, 0, 0, 0, 0, show[0], show[1], show[2], show[3], 0, 0, 0, 0, 0, 0, 0, 0]
-};
+/// What is asked of each: what it is bound to, and its memory.
+pub const DUMP: Dump<'static> = dump(&request(SHOW_INFO | SHOW_MEMINFO));
 
-const PACKET_SHOW_INFO: u32 = 1;
-const PACKET_SHOW_MEMINFO: u32 = 0x10;
-/// `sizeof(struct packet_diag_msg)`.
-const HEADER_BYTES: usize = 16;
-const PACKET_DIAG_INFO: u16 = 0;
-const PACKET_DIAG_MEMINFO: u16 = 6;
-/// Offsets into `PACKET_DIAG_MEMINFO` (`SK_MEMINFO_RMEM_ALLOC`, `SK_MEMINFO_RCVBUF`, `SK_MEMINFO_DROPS`).
+/// `SOCK_DIAG_BY_FAMILY` (`include/uapi/linux/sock_diag.h`).
+pub(super) const fn dump(request: &'static [u8]) -> Dump<'static> {
+    Dump { family: Family::SockDiag, kind: 20, body: request }
+}
+
+/// `struct packet_diag_req` (`include/uapi/linux/packet_diag.h`): the family `AF_PACKET`; what is to be shown.
+pub(super) const fn request(show: u32) -> [u8; 20] {
+    let show = show.to_ne_bytes();
+    [AF_PACKET, 0, 0, 0, 0, 0, 0, 0, show[0], show[1], show[2], show[3], 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+/// The first byte of requests and replies.
+pub(super) const AF_PACKET: u8 = 17;
+// What can be shown (`PACKET_SHOW_…`).
+pub(super) const SHOW_INFO: u32 = 1;
+pub(super) const SHOW_RINGS: u32 = 4;
+pub(super) const SHOW_FANOUT: u32 = 8;
+pub(super) const SHOW_MEMINFO: u32 = 0x10;
+/// Places in `struct packet_diag_msg`, and its length.
+pub(super) const INODE: usize = 4;
+pub(super) const COOKIE: usize = 8;
+pub(super) const HEADER_BYTES: usize = 16;
+// Attributes (`PACKET_DIAG_…`).
+pub(super) const INFO: u16 = 0;
+pub(super) const RECEIVE_RING: u16 = 2;
+pub(super) const FANOUT: u16 = 4;
+pub(super) const MEMINFO: u16 = 6;
+// Offsets into `MEMINFO` (`SK_MEMINFO_RMEM_ALLOC`, `SK_MEMINFO_RCVBUF`, `SK_MEMINFO_DROPS`).
 const RMEM_ALLOC: usize = 0;
 const RCVBUF: usize = 4;
-const DROPS: usize = 32;
+pub(super) const DROPS: usize = 32;
 
 /// Decodes one reply; the owner is not known yet. None when it is of another family or is not complete.
 pub fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<PacketSocketSample> {
-    if *message.first()? != BODY[0] {
+    if *message.first()? != AF_PACKET {
         return None;
     }
     let attributes = after(message, HEADER_BYTES);
-    let memory = attributes.get(PACKET_DIAG_MEMINFO)?;
-    let index = u32_at(attributes.get(PACKET_DIAG_INFO)?, 0)?;
+    let memory = attributes.get(MEMINFO)?;
+    let index = u32_at(attributes.get(INFO)?, 0)?;
     let interface = if index == 0 { String::new() } else { name_of(index, names) };
     Some(PacketSocketSample {
         interface,
-        inode: u64::from(u32_at(message, 4)?),
+        inode: u64::from(u32_at(message, INODE)?),
         owner: String::new(),
         receive_queue_bytes: u64::from(u32_at(memory, RMEM_ALLOC)?),
         receive_buffer_bytes: u64::from(u32_at(memory, RCVBUF)?),
@@ -111,7 +127,7 @@ mod tests {
         let memory: Vec<u8> = memory.iter().flat_map(|value| value.to_ne_bytes()).collect();
         let info = [index.to_ne_bytes(), [0; 4], [0; 4], [0; 4], [0; 4], [0; 4]].concat();
         let header = [&[17, 3, 3, 0][..], &4711u32.to_ne_bytes(), &[0; 8]].concat();
-        join(&[&header, &attribute(PACKET_DIAG_INFO, &info), &attribute(PACKET_DIAG_MEMINFO, &memory)])
+        join(&[&header, &attribute(INFO, &info), &attribute(MEMINFO, &memory)])
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::btf;
 use crate::sys::bpf::{self, Edge};
 
 // Numbers of helpers (`___BPF_FUNC_MAPPER` in include/uapi/linux/bpf.h).
+pub(super) const MAP_LOOKUP: i32 = 1;
 pub(super) const TIME: i32 = 5;
 pub(super) const PROBE_READ_KERNEL: i32 = 113;
 
@@ -44,6 +45,14 @@ pub(super) trait Counting {
     fn stack(&mut self, register: Reg, offset: i16) {
         self.assembler().op_reg(Op::Move, register, R10);
         self.assembler().op(Op::Add, register, i32::from(offset));
+    }
+
+    /// The value of a key on the stack, in `R0`; it jumps where the map has none.
+    fn look_up(&mut self, map: i32, key: i16, absent: Label) {
+        self.assembler().load_map(R1, map);
+        self.stack(R2, key);
+        self.assembler().call(MAP_LOOKUP);
+        self.assembler().jump_if(R0, When::Equal, 0, absent);
     }
 
     /// Adds a register to a word; uses `R1`.

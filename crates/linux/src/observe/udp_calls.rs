@@ -27,7 +27,6 @@ const MOST_THREADS: u32 = 16_384;
 const UDP: i32 = 17;
 
 // Kernel functions by number (include/uapi/linux/bpf.h).
-const MAP_LOOKUP: i32 = 1;
 const MAP_UPDATE: i32 = 2;
 const CURRENT_PID: i32 = 14;
 
@@ -97,13 +96,6 @@ impl Counting for Builder {
 }
 
 impl Builder {
-    /// The value of a key on the stack, in `R0`; 0 without one.
-    fn look_up(&mut self, map: i32, key: i16) {
-        self.0.load_map(R1, map);
-        self.stack(R2, key);
-        self.0.call(MAP_LOOKUP);
-    }
-
     /// The current thread's id, to `THREAD`.
     fn thread(&mut self) {
         self.0.call(CURRENT_PID);
@@ -122,11 +114,9 @@ impl Builder {
         self.read(POINTER, 8, layout.net, out);
         self.0.load(B8, R3, R10, POINTER);
         self.read(NAMESPACE, 4, layout.inum, out);
-        self.look_up(maps.calls, NAMESPACE);
-        self.0.jump_if(R0, When::Equal, 0, out);
+        self.look_up(maps.calls, NAMESPACE, out);
         self.thread();
-        self.look_up(maps.threads, THREAD);
-        self.0.jump_if(R0, When::Equal, 0, new);
+        self.look_up(maps.threads, THREAD, new);
         self.0.load(B4, R1, R10, NAMESPACE);
         self.0.store(B4, R0, 0, R1);
         self.0.jump(out);
@@ -142,14 +132,12 @@ impl Builder {
     fn call_ends(&mut self, maps: &MapFds) {
         let out = self.0.label();
         self.thread();
-        self.look_up(maps.threads, THREAD);
-        self.0.jump_if(R0, When::Equal, 0, out);
+        self.look_up(maps.threads, THREAD, out);
         self.0.load(B4, R1, R0, 0);
         self.0.jump_if(R1, When::Equal, 0, out);
         self.0.store(B4, R10, NAMESPACE, R1);
         self.0.store_imm(B4, R0, 0, 0);
-        self.look_up(maps.calls, NAMESPACE);
-        self.0.jump_if(R0, When::Equal, 0, out);
+        self.look_up(maps.calls, NAMESPACE, out);
         self.0.load(B8, R1, R0, 0);
         self.0.op(Op::Add, R1, 1);
         self.0.store(B8, R0, 0, R1);

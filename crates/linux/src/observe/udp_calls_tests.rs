@@ -8,7 +8,7 @@ use ::bpf::interpret::{self, ExecutionError, Host, Memory};
 use proptest::prelude::*;
 
 use super::*;
-use crate::observe::tracepoints::PROBE_READ_KERNEL;
+use crate::observe::tracepoints::{MAP_LOOKUP, PROBE_READ_KERNEL};
 use crate::sys::netns;
 use crate::sys::udp::{ReceiveBatch, Wait};
 

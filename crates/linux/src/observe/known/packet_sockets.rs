@@ -5,28 +5,17 @@ use std::collections::BTreeMap;
 use record::facts::{Fact, Known};
 
 use super::files::count;
-use crate::netlink::{Dump, Family, Netlink, after, u32_at, u64_at};
+use crate::netlink::{Dump, Netlink, after, u32_at, u64_at};
 use crate::observe::packet_frames::{PacketCount, PacketFrames};
-
-/// `struct packet_diag_req` with information, rings, fanout and memory shown (`include/uapi/linux/packet_diag.h`).
-const DUMP: Dump<'static> = Dump { family: Family::SockDiag, kind: 20, body: &REQUEST };
-const REQUEST: [u8; 20] = {
-    let mut body = [0; 20];
-    body[0] = 17;
-    body[8] = 1 | 4 | 8 | 0x10;
-    body
+use crate::observe::packet_sockets::{
+    AF_PACKET, COOKIE, DROPS, FANOUT, HEADER_BYTES, INFO, INODE, MEMINFO, RECEIVE_RING, SHOW_FANOUT,
+    SHOW_INFO, SHOW_MEMINFO, SHOW_RINGS, dump, request,
 };
-/// Places in `struct packet_diag_msg`, and its length.
-const INODE_AT: usize = 4;
-const COOKIE_AT: usize = 8;
-const HEADER: usize = 16;
-const INFO: u16 = 0;
-const RECEIVE_RING: u16 = 2;
-const FANOUT: u16 = 4;
-const MEMORY: u16 = 6;
-/// `pdr_retire_tmo` in milliseconds; `SK_MEMINFO_DROPS`.
+
+/// What is asked of each.
+const DUMP: Dump<'static> = dump(&request(SHOW_INFO | SHOW_RINGS | SHOW_FANOUT | SHOW_MEMINFO));
+/// `pdr_retire_tmo` in milliseconds, in `struct packet_diag_ring`.
 const RETIRE_AT: usize = 16;
-const DROPS_AT: usize = 32;
 /// How a group shares its frames out, by number (`PACKET_FANOUT_…`, `include/uapi/linux/if_packet.h`).
 const MODES: [&str; 8] = ["hash", "lb", "cpu", "rollover", "random", "qm", "cbpf", "ebpf"];
 /// What is told of each.
@@ -53,15 +42,15 @@ struct PacketSocket {
 }
 
 fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<PacketSocket> {
-    (*message.first()? == REQUEST[0]).then_some(())?;
-    let attributes = after(message, HEADER);
+    (*message.first()? == AF_PACKET).then_some(())?;
+    let attributes = after(message, HEADER_BYTES);
     let index = u32_at(attributes.get(INFO)?, 0)?;
     let interface = names.get(&index).map_or("any interface", String::as_str);
     let ring = attributes.get(RECEIVE_RING);
-    let drops = attributes.get(MEMORY).and_then(|memory| u32_at(memory, DROPS_AT));
+    let drops = attributes.get(MEMINFO).and_then(|memory| u32_at(memory, DROPS));
     Some(PacketSocket {
-        place: format!("socket {} at {interface}", u32_at(message, INODE_AT)?),
-        cookie: u64_at(message, COOKIE_AT)?,
+        place: format!("socket {} at {interface}", u32_at(message, INODE)?),
+        cookie: u64_at(message, COOKIE)?,
         drops: drops.filter(|_| ring.is_none()),
         block_ms: ring.and_then(|ring| u32_at(ring, RETIRE_AT)).map(f64::from),
         group: attributes.get(FANOUT).and_then(|group| u32_at(group, 0)).map(group),
@@ -136,7 +125,7 @@ mod tests {
         let head = [17, 3, 3, 0, 9, 0, 0, 0, 77, 0, 0, 0, 0, 0, 0, 0];
         let info: Vec<u8> = [2u32, 0, 0, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
         let memory: Vec<u8> = (0u32..9).flat_map(u32::to_ne_bytes).collect();
-        join(&[&head, &attribute(INFO, &info), more, &attribute(MEMORY, &memory)])
+        join(&[&head, &attribute(INFO, &info), more, &attribute(MEMINFO, &memory)])
     }
 
     fn one(more: &[u8]) -> PacketSocket {

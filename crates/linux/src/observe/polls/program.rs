@@ -50,9 +50,6 @@ pub struct Target {
     pub maps: MapFds,
 }
 
-// Kernel functions by number (include/uapi/linux/bpf.h).
-pub(super) const MAP_LOOKUP: i32 = 1;
-
 // Soft interrupts by number (include/linux/interrupt.h).
 const NET_TX: i32 = 2;
 const NET_RX: i32 = 3;
@@ -114,14 +111,6 @@ impl Builder<'_> {
         self.a.op_reg(Op::Move, R7, R0);
         let number = Tracepoint::ALL.iter().position(|&one| one == event).unwrap_or(0);
         self.bump(R7, Cell::Runs0.offset() + number as i16 * 8, 1);
-    }
-
-    /// Leaves the place of a key's value in `R0`, or jumps if there is none.
-    fn look_up(&mut self, map: i32, key: i16, absent: Label) {
-        self.a.load_map(R1, map);
-        self.stack(R2, key);
-        self.a.call(MAP_LOOKUP);
-        self.a.jump_if(R0, When::Equal, 0, absent);
     }
 
     /// Adds a number to a word; uses `R1`.

@@ -7,7 +7,7 @@ use record::buckets::{BUCKETS, index};
 
 use super::super::layout::SLOT_FIRST;
 use super::*;
-use crate::observe::tracepoints::{PROBE_READ_KERNEL, TIME};
+use crate::observe::tracepoints::{MAP_LOOKUP, PROBE_READ_KERNEL, TIME};
 
 const CELL: u64 = 0x1_0000;
 const SLOTS: u64 = 0x2_0000;

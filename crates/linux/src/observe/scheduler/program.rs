@@ -41,7 +41,6 @@ pub struct MapFds {
 }
 
 // Kernel functions by number (include/uapi/linux/bpf.h).
-const MAP_LOOKUP: i32 = 1;
 const MAP_UPDATE: i32 = 2;
 const CURRENT_PID: i32 = 14;
 const CURRENT_NAME: i32 = 16;
@@ -113,14 +112,6 @@ impl Builder<'_> {
         self.a.op_reg(Op::Move, R7, R0);
         let number = SchedulerEvent::ALL.iter().position(|&one| one == event).unwrap_or(0);
         self.bump(R7, Cell::Runs0.offset() + number as i16 * 8);
-    }
-
-    /// Leaves the place of a key's value in `R0`, or jumps if there is none.
-    fn look_up(&mut self, map: i32, key: i16, absent: Label) {
-        self.a.load_map(R1, map);
-        self.stack(R2, key);
-        self.a.call(MAP_LOOKUP);
-        self.a.jump_if(R0, When::Equal, 0, absent);
     }
 
     /// Puts the value at `VALUE` under a key; what finds no room is counted.
