@@ -300,8 +300,19 @@ pub(super) const RULES: &[DoctorRule] = &[
         look: |look| {
             let (ours, theirs) =
                 (look.texts("cpu.vulnerabilities")?, look.texts("peer.cpu.vulnerabilities")?);
-            let other = ours.iter().find(|one| !theirs.contains(one));
-            let evidence = other.map(|(name, words)| format!("{name}: {words} here, otherwise there"));
+            let listed = |of: &[(String, String)], name: &str| {
+                let found = of.iter().find(|(one, _)| one == name);
+                found.map_or_else(|| "not listed".to_owned(), |(_, words)| words.clone())
+            };
+            // A kernel that does not know a weakness has nothing switched on against it.
+            let same = |[one, other]: &[String; 2]| {
+                let does_nothing = |words: &String| words == "Not affected" || words == "not listed";
+                one == other || (does_nothing(one) && does_nothing(other))
+            };
+            let names = ours.iter().chain(&theirs).map(|(name, _)| name);
+            let pairs = names.map(|name| (name, [listed(&ours, name), listed(&theirs, name)]));
+            let differ = pairs.into_iter().find(|(_, words)| !same(words));
+            let evidence = differ.map(|(name, [here, there])| format!("{name}: {here} here, {there} there"));
             when(evidence.is_some(), 0.1, evidence.unwrap_or_default())
         },
     },

@@ -256,8 +256,8 @@ pub(super) const RULES: &[DoctorRule] = &[
         id: "DRV-02",
         goals: "M",
         at: At::Interface,
-        given: &[("kind", "card")],
-        inputs: &["driver", "firmware", "kernel", "peer.driver", "peer.firmware", "peer.kernel"],
+        given: &[("kind", "card|tun")],
+        inputs: &["driver|firmware|kernel", "peer.driver|peer.firmware|peer.kernel"],
         condition: "driver, firmware or kernel differ from those of the other end",
         meaning: "a comparison of the two compares more than what was meant",
         advice: Advice::Say("make both ends equal"),
@@ -267,7 +267,10 @@ pub(super) const RULES: &[DoctorRule] = &[
         look: |look| {
             let mut differ = vec![];
             for name in ["driver", "firmware", "kernel"] {
-                let (ours, theirs) = (look.text(name)?, look.text(&format!("peer.{name}"))?);
+                // A tap has no firmware.
+                let (Ok(ours), Ok(theirs)) = (look.text(name), look.text(&format!("peer.{name}"))) else {
+                    continue;
+                };
                 if ours != theirs {
                     differ.push(format!("{name} {ours}, there {theirs}"));
                 }

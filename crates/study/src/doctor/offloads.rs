@@ -42,6 +42,7 @@ const ELSEWHERE: Advice = Advice::Say(
 /// A knob and its value.
 type Wanted = (&'static str, &'static str);
 
+const RECEIVE: Wanted = ("feature.rx-checksum", "on");
 const GENERIC: Wanted = ("feature.tx-checksum-ip-generic", "on");
 const IPV4: Wanted = ("feature.tx-checksum-ipv4", "on");
 const IPV6: Wanted = ("feature.tx-checksum-ipv6", "on");
@@ -164,7 +165,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["feature.tx-checksum-ipv4|feature.tx-checksum-ip-generic", "feature.rx-checksum"],
         condition: "checksums are not left to the card",
         meaning: "the CPU computes every checksum; without it no segmentation offload either",
-        advice: Advice::Run("ethtool -K IF rx on tx on", "ethtool -K IF rx {feature.rx-checksum}"),
+        advice: Advice::Knobs(&[RECEIVE, GENERIC, IPV4, IPV6]),
         effect: "5 to 20 % less CPU time",
         risk: "",
         source: "ethtool; kernel, networking/segmentation-offloads.rst",
@@ -174,6 +175,9 @@ pub(super) const RULES: &[DoctorRule] = &[
             let rx = look.is_on("feature.rx-checksum")?;
             let word = |on| if on { "on" } else { "off" };
             let evidence = format!("transmit checksum {}, receive checksum {}", word(tx), word(rx));
+            // What cannot be switched is as it should be for this card.
+            let can = |name: &str| look.text(name).is_ok_and(|now| now == "off");
+            let (tx, rx) = (tx || ![GENERIC.0, IPV4.0].into_iter().any(can), rx || !can(RECEIVE.0));
             of_cpu(look, when(!tx || !rx, if tx { 0.1 } else { 0.4 }, evidence))
         },
     },

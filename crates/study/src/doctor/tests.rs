@@ -299,11 +299,11 @@ fn commands_are_about_the_namespace_that_was_looked_into() {
     assert_eq!(advised("QD-03", ""), "pathlab tune set eth0 qdisc=fq");
     assert!(!advised("UDP-01", "--in blue").contains("--in"), "only the first namespace can set it");
     for (place, begin) in [
-        ("--in blue", "ip netns exec blue ethtool -K eth0 "),
-        ("--in pid:7", "nsenter --net=/proc/7/ns/net ethtool -K eth0 "),
-        ("--lab l/a", "pathlab lab exec l a -- ethtool -K eth0 "),
+        ("--in blue", "ip netns exec blue ethtool -X eth0 "),
+        ("--in pid:7", "nsenter --net=/proc/7/ns/net ethtool -X eth0 "),
+        ("--lab l/a", "pathlab lab exec l a -- ethtool -X eth0 "),
     ] {
-        let command = advised("OFF-05", place);
+        let command = advised("RSS-05", place);
         assert!(command.starts_with(begin), "{command}");
     }
 }
@@ -416,6 +416,9 @@ fn what_is_advised_can_be_set() {
     // Of both versions of IP.
     let six = "feature.tx-tcp-segmentation=on feature.tx-tcp6-segmentation=off stats.tx_packets=0->9 stats.tx_bytes=0->9000";
     assert_eq!(advised("OFF-01", six), "pathlab tune set eth0 feature.tx-tcp6-segmentation=on");
+    let sums = "feature.rx-checksum=\"on (fixed)\" feature.tx-checksum-ip-generic=off feature.tx-checksum-ipv4=\"off (fixed)\" \
+        feature.tx-checksum-ipv6=\"off (fixed)\"";
+    assert_eq!(advised("OFF-05", sums), "pathlab tune set eth0 feature.tx-checksum-ip-generic=on");
     let set = "\"sysctl net.ipv4.tcp_congestion_control\"=reno tcp.congestion={} \
         \"sysctl net.ipv4.tcp_available_congestion_control\"=\"reno bbr cubic\" \"sysctl net.ipv4.tcp_allowed_congestion_control\"=";
     for (allowed, wanted) in [("\"reno bbr\"", "bbr"), ("\"reno cubic bbr\"", "cubic"), ("reno", "cubic")] {
