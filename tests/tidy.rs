@@ -44,7 +44,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("tune", &["journal", "namespace", "netlink", "observe", "sys"]),
             ("lab", &["journal", "netlink", "sys"]),
             ("undo", &["journal", "lab", "tune"]),
-            ("vm", &["lab", "netlink", "sys"]),
+            ("vm", &["lab", "netlink", "port", "sys"]),
         ],
     ),
     (

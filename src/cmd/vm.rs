@@ -3,7 +3,7 @@
 use crate::output::{Notices, Output};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use linux::vm::{Accelerator, Heard, Kernel, MOST_CABLES, NIC_MODELS, VirtualMachine};
+use linux::vm::{Accelerator, Heard, Kernel, MOST_CABLES, MOST_WIRES, NIC_MODELS, VirtualMachine, Wire};
 use record::unit::{self, many};
 use record::{Problem, Result};
 use std::io::Write;
@@ -35,6 +35,9 @@ pub struct VmArgs {
     /// Pairs of network cards, linked to each other. Each link of a topology takes one.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=i64::from(MOST_CABLES)))]
     cables: u8,
+    /// A network card more, whose wire leads out of the machine: to a tap of this host (tap:NAME) or to another machine (unix:PATH), with its addresses.
+    #[arg(long = "wire", value_name = "END[=ADDRESS/LENGTH,…]")]
+    wires: Vec<String>,
     /// CPUs.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     cpus: u8,
@@ -61,11 +64,15 @@ pub fn run(args: VmArgs, is_nested: bool, output: &Output) -> Result<()> {
     }
     let machine = machine(&args)?;
     experiment::interruptible()?;
-    let VirtualMachine { kernel, cpus, cables, .. } = &machine;
+    let VirtualMachine { kernel, cpus, cables, wires, .. } = &machine;
     let parts = [many(u64::from(*cpus), "CPU"), many(u64::from(*cables), "cable")].join(", ");
+    let wires = wires.iter().enumerate();
+    let wires = wires.map(|(number, wire)| format!(", {} to {wire}", Wire::card(number)));
     output.note(&format!(
-        "starting a virtual machine: kernel {}, {parts} between {} cards",
-        kernel.release, args.nic
+        "starting a virtual machine: kernel {}, {parts} between {} cards{}",
+        kernel.release,
+        args.nic,
+        wires.collect::<String>()
     ));
     let mut hear = |heard: Heard<'_>| {
         let written = match heard {
@@ -105,6 +112,13 @@ fn machine(args: &VmArgs) -> Result<VirtualMachine> {
     let memory_mb = u32::try_from(bytes >> 20).ok().filter(|mb| (256..=1 << 20).contains(mb));
     let memory_mb =
         memory_mb.ok_or_else(|| Problem::input("the memory is from 256Mi to 1Ti").at("--memory"))?;
+    if args.wires.len() > MOST_WIRES {
+        return Err(
+            Problem::input(format!("{MOST_WIRES} wires are the most that a machine has")).at("--wire")
+        );
+    }
+    let wire = |text: &String| Wire::parse(text).map_err(|problem| problem.at("--wire"));
+    let wires = args.wires.iter().map(wire).collect::<Result<Vec<_>>>()?;
     let modules = args.modules.as_deref();
     let kernel = match &args.kernel {
         Some(file) => Kernel::at(file, modules)?,
@@ -116,6 +130,7 @@ fn machine(args: &VmArgs) -> Result<VirtualMachine> {
         memory_mb,
         nic: *NIC_MODELS.iter().find(|nic| nic.word == args.nic).unwrap_or(&NIC_MODELS[0]),
         cables: args.cables,
+        wires,
         accelerator: match args.accel.as_str() {
             "kvm" => Some(Accelerator::Kvm),
             "emulation" => Some(Accelerator::Emulation),

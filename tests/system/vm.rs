@@ -3,9 +3,12 @@
 use crate::support::again::play;
 use crate::support::steal::Steal;
 use crate::support::turn::{beside, beside_for_long, loud_for_long};
-use crate::support::{PATHLAB, command, finish, is_root, run, script_with_own_run, skip, start};
+use crate::support::{
+    Kept, PATHLAB, TestLab, command, finish, is_root, run, script_with_own_run, skip, start,
+};
 use serde_json::Value;
 use std::io::Read;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -26,7 +29,11 @@ fn unpacked(what: &str) -> Option<PathBuf> {
 
 /// `pathlab vm` in a folder of its own.
 fn vm(unpacked: &Path, folder: &Path, arguments: &[&str]) -> Command {
-    let mut tool = command(PATHLAB);
+    within(command(PATHLAB), unpacked, folder, arguments)
+}
+
+/// The same by a command that ends with the program's name.
+fn within(mut tool: Command, unpacked: &Path, folder: &Path, arguments: &[&str]) -> Command {
     tool.arg("vm").args(arguments).env("PATHLAB_VM", unpacked).current_dir(folder);
     // The journals of this host are no place in the machine.
     tool.env("PATHLAB_STATE", "/proc/none");
@@ -197,6 +204,7 @@ fn what_a_machine_cannot_do_is_one_sentence() {
     refused(&["run", "--no-such-flag"], 2, "--no-such-flag");
     refused(&["--nic", "rtl8139", "run"], 2, "rtl8139");
     refused(&["--memory", "64Mi", "run"], 2, "the memory is from 256Mi");
+    refused(&["--wire", "tap:t0=10.0.0.1", "run"], 2, "'10.0.0.1' is not an address with a prefix length");
     refused(&["vm", "run"], 2, "a virtual machine in a virtual machine");
     refused(&["--kernel", "no-such-file", "run"], 2, "there is no such file of a kernel");
     refused(&["--kernel", PATHLAB, "--modules", "no-such-folder", "run"], 2, "no such folder of modules");
@@ -250,21 +258,74 @@ fn a_lab_takes_cards_and_gives_them_back_as_they_were() {
     assert!(output.status.success(), "{}{}", words(&output.stdout), words(&output.stderr));
 }
 
+/// What a test from this kernel to the one of the machine says, where a tap and a card with a driver are the two ends.
+fn two_kernels_are_two_hosts(mut tool: Command) {
+    tool.args([
+        "--json",
+        "test",
+        "udp-stream",
+        "10.9.0.2",
+        "--size",
+        "200",
+        "--rate",
+        "200pps",
+        "--count",
+        "200",
+    ]);
+    tool.arg("--doctor");
+    let output = finish(start(tool), LIMIT);
+    let test = document(&output, &[0]);
+    assert_eq!(
+        (&test["sender"]["sent"], &test["receiver"]["received"]),
+        (&Value::from(200), &Value::from(200))
+    );
+    assert_eq!(test["ledger"]["unexplained"].as_i64(), Some(0), "{}", test["ledger"]);
+    let own = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let found = |end: usize| {
+        let rules = test["doctor"][end]["report"]["rules"].as_array().unwrap();
+        rules.iter().find(|rule| rule["id"] == "DRV-02").unwrap()["evidence"].as_str().unwrap().to_owned()
+    };
+    let (here, there) = (found(0), found(1));
+    assert!(
+        here.contains(", there igb") && here.contains(&format!("kernel {}, there", own.trim())),
+        "{here}"
+    );
+    assert!(
+        there.contains("driver igb, there") && there.ends_with(&format!("there {}", own.trim())),
+        "{there}"
+    );
+}
+
+/// The other end of a wire hears the card, which the kernel of the machine switched on: a length and a frame, as QEMU writes both.
+/// Who asked whether somebody is there, and a machine that did not start, called before and said nothing.
+fn hears_a_card_of_this_number(neighbour: &UnixListener, number: u8) {
+    let frame = loop {
+        let (mut wire, _) = neighbour.accept().unwrap();
+        wire.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut length = [0; 4];
+        if wire.read_exact(&mut length).is_ok() {
+            let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+            wire.read_exact(&mut frame).unwrap();
+            break frame;
+        }
+    };
+    assert_eq!(frame.get(6..9), Some(&[0x52, 0x54, number][..]), "{frame:02x?}");
+}
+
 #[test]
 fn a_machine_ends_with_the_process_that_started_it_and_an_interrupt_reaches_its_command() {
     let _turn = beside_for_long();
     let Some(unpacked) = unpacked("the end of a virtual machine") else { return };
     let folder = tempfile::tempdir().unwrap();
     // Its command never ends by itself.
-    let begun = || {
-        let mut child =
-            start(vm(&unpacked, folder.path(), &["--cpus", "1", "--cables", "0", "serve", "--port", "0"]));
-        let (stdout, mut said, mut byte) = (child.stdout.as_mut().unwrap(), vec![], [0]);
+    let begun = |tool: Command| {
+        let mut child = Kept::new(start(tool));
+        let (mut stdout, mut said, mut byte) = (child.stdout_pipe().unwrap(), vec![], [0]);
         while !words(&said).contains("serving tests at") {
             assert!(stdout.read(&mut byte).unwrap() == 1, "it ended without serving: {}", words(&said));
             said.push(byte[0]);
         }
-        child
+        (child, stdout)
     };
     let machines = |of: u32| -> Vec<String> {
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -276,9 +337,30 @@ fn a_machine_ends_with_the_process_that_started_it_and_an_interrupt_reaches_its_
         };
         pids.filter(is_child).collect()
     };
-    let mut child = begun();
+    let serve = ["--cpus", "1", "--cables", "0", "--wire", "unix:wire", "serve", "--observe"];
+    let neighbour = UnixListener::bind(folder.path().join("wire")).unwrap();
+    let (child, _stdout) = if is_root() {
+        let lab = TestLab::up("pair", "wire");
+        let inside = |program: &str| {
+            let mut tool = command("ip");
+            tool.args(["netns", "exec", &lab.netns("a"), program]);
+            tool
+        };
+        let made = "ip tuntap add t0 mode tap && ip address add 10.9.0.1/24 dev t0 && ip link set t0 up";
+        let mut tool = inside("sh");
+        tool.args(["-c", made]);
+        assert!(finish(start(tool), Duration::from_secs(30)).status.success());
+        let wires = [&["--wire", "tap:t0=10.9.0.2/24"][..], &serve].concat();
+        let begun = begun(within(inside(PATHLAB), &unpacked, folder.path(), &wires));
+        two_kernels_are_two_hosts(inside(PATHLAB));
+        begun
+    } else {
+        skip("a wire from a tap to a virtual machine", "needs root");
+        begun(vm(&unpacked, folder.path(), &serve))
+    };
+    hears_a_card_of_this_number(&neighbour, if is_root() { 2 } else { 1 });
     let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    let output = finish(child, LIMIT);
+    let output = finish(child.take(), LIMIT);
     assert_eq!(output.status.code(), Some(130), "{}", words(&output.stderr));
     assert!(
         words(&output.stderr).contains("interrupted: no further tests are answered"),
@@ -286,7 +368,7 @@ fn a_machine_ends_with_the_process_that_started_it_and_an_interrupt_reaches_its_
         words(&output.stderr)
     );
     // Killed while the machine starts.
-    child = start(vm(&unpacked, folder.path(), &["--accel", "emulation", "lab", "list"]));
+    let mut child = start(vm(&unpacked, folder.path(), &["--accel", "emulation", "lab", "list"]));
     let since = Instant::now();
     let machine = loop {
         if let Some(machine) = machines(child.id()).pop() {

@@ -202,15 +202,8 @@ impl<'a> Line<'a> {
 
     fn prefix(&self, word: Word) -> Result<Prefix> {
         let what = format!("'{}' is not an address with a prefix length", word.text);
-        self.meaning(prefix(word.text), word, what, "write for example 10.0.0.1/24 or fd00::1/64")
+        self.meaning(Prefix::parse(word.text), word, what, "write for example 10.0.0.1/24 or fd00::1/64")
     }
-}
-
-fn prefix(text: &str) -> Option<Prefix> {
-    let (address, length) = text.split_once('/')?;
-    let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    (length <= most && !text.contains('+')).then_some(Prefix { address, length })
 }
 
 impl Reader {

@@ -20,6 +20,14 @@ pub struct Prefix {
 }
 
 impl Prefix {
+    /// From `ADDRESS/LENGTH`; none where it is not that.
+    pub fn parse(text: &str) -> Option<Prefix> {
+        let (address, length) = text.split_once('/')?;
+        let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        (length <= most && !text.contains('+')).then_some(Prefix { address, length })
+    }
+
     /// The address with all bits after the prefix cleared.
     pub fn network(self) -> IpAddr {
         match self.address {

@@ -109,6 +109,11 @@ impl Netlink {
         self.change(header(index), |attributes| drop(attributes.push_mtu(mtu)))
     }
 
+    /// Gives an interface another name; it must be switched off.
+    pub fn set_name(&mut self, index: u32, name: &str) -> Answer {
+        self.change(header(index), |attributes| drop(attributes.push_ifname_bytes(name.as_bytes())))
+    }
+
     /// Switches an interface on.
     pub fn set_up(&mut self, index: u32) -> Answer {
         let up = libc::IFF_UP as u32;

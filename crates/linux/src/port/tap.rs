@@ -80,6 +80,23 @@ pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     Port::with_ends(uri, wish, receiver, transmitter)
 }
 
+/// The queue of a tap that is there, for another program: complete frames, without a header before them.
+///
+/// # Errors
+/// Input: a name that is none, no such interface, or one that is no tap. Host: it is in use, or belongs to somebody else.
+pub fn existing_queue(name: &str) -> Result<OwnedFd> {
+    let mut uri = Uri::parse(&format!("tap:{name}?vnet=off"))?;
+    let wanted = Wanted::take(&mut uri, &PortOptions::default())?;
+    uri.finish()?;
+    let existing = find(&mut Netlink::open(), name, &uri.text)?.ok_or_else(|| {
+        Problem::input(format!("there is no tap '{name}' in this network namespace"))
+            .help(format!("make it first: 'ip tuntap add {name} mode tap' and 'ip link set {name} up'"))
+    })?;
+    wanted.fits(&uri, Some(&existing))?;
+    let mut queues = attach(&uri, &wanted, Some(&existing))?;
+    queues.pop().ok_or_else(|| Problem::host(format!("tap '{name}' has no queue")))
+}
+
 /// What the name asks for.
 struct Wanted {
     queues: usize,

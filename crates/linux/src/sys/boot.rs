@@ -3,10 +3,11 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::mount::{MsFlags, mount};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -51,6 +52,15 @@ pub fn power_off() -> io::Error {
     // SAFETY: takes no pointers; only the first process of a machine or one with CAP_SYS_BOOT is heard.
     let refused = Errno::result(unsafe { libc::reboot(libc::RB_POWER_OFF) });
     refused.err().unwrap_or(Errno::EIO).into()
+}
+
+/// Lets programs that are started have this descriptor open under the same number.
+///
+/// # Errors
+/// The system's error.
+pub fn hand_down(fd: &impl AsFd) -> io::Result<()> {
+    fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok(())
 }
 
 /// A file in memory, which goes with its last descriptor; programs that are started have it open under the same number.

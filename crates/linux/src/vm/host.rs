@@ -16,7 +16,8 @@ use super::channel::{ALIVE, VmMessage};
 use super::image::Archive;
 use super::kernel::{Kernel, roots};
 use super::orders::Orders;
-use super::{NicModel, ORDERS, PORT, SHARED, VARIABLE, mac};
+use super::wire::Plugged;
+use super::{NicModel, ORDERS, PORT, SHARED, VARIABLE, Wire, mac};
 use crate::sys::{boot, process};
 
 /// So many pairs of cards at most: each takes two places of the machine's bus.
@@ -96,6 +97,8 @@ pub struct VirtualMachine {
     pub nic: NicModel,
     /// How many pairs of cards it has, each linked to each other; [`MOST_CABLES`] at most.
     pub cables: u8,
+    /// Its cards whose wires lead out of it, besides; [`super::MOST_WIRES`] at most.
+    pub wires: Vec<Wire>,
     /// What carries it out; none: KVM where a machine starts with it.
     pub accelerator: Option<Accelerator>,
 }
@@ -187,6 +190,8 @@ impl VirtualMachine {
         }
         let mut orders = Orders { folder: folder.to_owned(), environment, words, ..Orders::default() };
         orders.cables = self.cables;
+        let wires = self.wires.iter().enumerate();
+        orders.wires = wires.map(|(number, wire)| (Wire::mac(number), wire.addresses.clone())).collect();
         for (number, module) in needed.iter().chain(&optional).enumerate() {
             let name = module.file_name().unwrap_or_default().display();
             let inside = Path::new("/modules").join(format!("{number:03}-{name}"));
@@ -212,8 +217,12 @@ impl VirtualMachine {
     ) -> Result<Result<u8, NotStarted>> {
         let no_memory = |error| Problem::host(format!("no memory for the machine's console: {error}"));
         let console = boot::file_in_memory("pathlab-vm-console").map_err(no_memory)?;
+        let reconnect = if self.wires.is_empty() { "" } else { qemu.reconnect() };
+        let wires = self.wires.iter().enumerate();
+        let wires = wires.map(|(number, wire)| wire.plug(number, reconnect)).collect::<Result<Vec<_>>>()?;
         let mut command = qemu.command();
         command.args(self.arguments(accelerator, folder, image, &console));
+        command.args(self.cards(&wires));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         process::dies_with_parent(&mut command);
         let mut child = command.spawn().map_err(|error| {
@@ -316,20 +325,26 @@ impl VirtualMachine {
             "-virtfs",
             &shared,
         ];
-        let mut words: Vec<String> = words.iter().map(|word: &&str| (*word).to_owned()).collect();
-        for (cable, end) in (0..self.cables).flat_map(|cable| [(cable, 0), (cable, 1)]) {
-            let (id, mac) = (format!("cable{cable}-{end}"), mac(cable, end));
-            words.extend(["-netdev".into(), format!("hubport,id={id},hubid={}", cable + 1)]);
+        words.iter().map(|word: &&str| (*word).to_owned()).collect()
+    }
+
+    /// The words that give the machine its cards: the ends of its cables, then those with a wire.
+    fn cards(&self, wires: &[Plugged]) -> Vec<String> {
+        let ends = (0..self.cables).flat_map(|cable| [(cable, 0), (cable, 1)]);
+        let ends = ends.map(|(cable, end)| {
+            let id = format!("cable{cable}-{end}");
+            (format!("hubport,id={id},hubid={}", cable + 1), id, mac(cable, end))
+        });
+        let wires = wires.iter().enumerate();
+        let wires = wires.map(|(number, it)| (it.backend.clone(), Wire::card(number), Wire::mac(number)));
+        let card = |(at, (backend, id, mac)): (usize, (String, String, String))| {
             // A port of its own: the virtual functions of an igb would take the places of others on the first bus.
-            let slot = 2 * cable + end + 1;
-            words.extend([
-                "-device".into(),
-                format!("pcie-root-port,id=slot{slot},chassis={slot},slot={slot}"),
-            ]);
-            let card = format!("{},bus=slot{slot},netdev={id},mac={mac},romfile=", self.nic.device);
-            words.extend(["-device".into(), card]);
-        }
-        words
+            let slot = at + 1;
+            let device = format!("{},bus=slot{slot},netdev={id},mac={mac},romfile=", self.nic.device);
+            let port = format!("pcie-root-port,id=slot{slot},chassis={slot},slot={slot}");
+            ["-netdev".into(), backend, "-device".into(), port, "-device".into(), device]
+        };
+        ends.chain(wires).enumerate().flat_map(card).collect()
     }
 }
 
@@ -354,6 +369,13 @@ impl Qemu {
         })
     }
 
+    /// How it is told to call again each second where nobody answers: by another word from version 9.2 on.
+    fn reconnect(&self) -> &'static str {
+        let said = self.command().arg("--version").stderr(Stdio::null()).output();
+        let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned()).unwrap_or_default();
+        if calls_again_by_milliseconds(&said) { "reconnect-ms=1000" } else { "reconnect=1" }
+    }
+
     fn command(&self) -> Command {
         let mut command = Command::new(&self.file);
         if let Some(root) = &self.root {
@@ -365,6 +387,13 @@ impl Qemu {
         }
         command
     }
+}
+
+/// Whether a QEMU that says this of its version knows `reconnect-ms`, whose older word is `reconnect` (docs/about/deprecated.rst of QEMU 9.2).
+fn calls_again_by_milliseconds(said: &str) -> bool {
+    let version = said.split("version ").nth(1).unwrap_or_default();
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map_while(|it| it.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(9), Some(2))
 }
 
 /// How an attempt ended.
@@ -542,6 +571,19 @@ mod tests {
             drop(over);
             outcome
         })
+    }
+
+    #[test]
+    fn the_word_for_calling_again_is_that_of_the_version() {
+        for (said, wanted) in [
+            ("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2+deb13u1~bpo12+1)", true),
+            ("QEMU emulator version 9.2.0", true),
+            ("QEMU emulator version 9.1.3", false),
+            ("QEMU emulator version 8.2.2 (Debian 1:8.2.2+ds-0ubuntu1.4)", false),
+            ("", false),
+        ] {
+            assert_eq!(calls_again_by_milliseconds(said), wanted, "{said}");
+        }
     }
 
     #[test]

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::channel::{ALIVE, VmMessage};
 use super::orders::Orders;
-use super::{ORDERS, PORT, SHARED, mac};
+use super::{ORDERS, PORT, SHARED, Wire, mac};
 use crate::lab::CABLES;
-use crate::netlink::Netlink;
+use crate::netlink::{Netlink, Prefix, Refusal};
 use crate::sys::{boot, process};
 
 /// What is mounted before everything else: source and kind, folder, and whether a machine can do without.
@@ -105,6 +105,7 @@ fn work(port: &Port) -> Result<(), String> {
     shared.map_err(told("cannot mount the shared folder"))?;
     boot::protect_root().map_err(told("cannot make the first file system one that is only read"))?;
     let cables = cables(orders.cables)?;
+    wires(&orders.wires)?;
     say(port, &VmMessage::Ready);
     let code = carry_out(port, &orders, &cables).map_err(told("cannot carry out the command"))?;
     say(port, &VmMessage::Ended(code));
@@ -115,10 +116,10 @@ fn work(port: &Port) -> Result<(), String> {
 fn cables(wanted: u8) -> Result<String, String> {
     let since = Instant::now();
     loop {
-        let names = names();
-        let pair = |cable| [0, 1].map(|end| names.get(&mac(cable, end)));
+        let cards = cards();
+        let pair = |cable| [0, 1].map(|end| cards.get(&mac(cable, end)));
         let pairs = (0..wanted).map_while(|cable| match pair(cable) {
-            [Some(a), Some(b)] => Some(format!("{a}:{b}")),
+            [Some((_, a)), Some((_, b))] => Some(format!("{a}:{b}")),
             _ => None,
         });
         let pairs: Vec<String> = pairs.collect();
@@ -132,11 +133,34 @@ fn cables(wanted: u8) -> Result<String, String> {
     }
 }
 
-/// The interfaces of this machine by their hardware addresses.
-fn names() -> BTreeMap<String, String> {
+/// Gives the cards whose wires lead out their names and addresses, and switches them on.
+fn wires(wanted: &[(String, Vec<Prefix>)]) -> Result<(), String> {
+    let since = Instant::now();
+    for (number, (mac, addresses)) in wanted.iter().enumerate() {
+        let name = Wire::card(number);
+        let index = loop {
+            if let Some((index, _)) = cards().remove(mac) {
+                break index;
+            }
+            if since.elapsed() > PATIENCE {
+                return Err(format!("the card of {name} did not appear"));
+            }
+            std::thread::sleep(LOOK);
+        };
+        let refused = |refusal: Refusal| format!("cannot set up {name}: {refusal}");
+        let mut netlink = Netlink::open();
+        netlink.set_name(index, &name).map_err(refused)?;
+        netlink.set_up(index).map_err(refused)?;
+        addresses.iter().try_for_each(|it| netlink.add_address(index, *it)).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// The interfaces of this machine by their hardware addresses: numbers and names.
+fn cards() -> BTreeMap<String, (u32, String)> {
     let links = Netlink::open().links().unwrap_or_default();
     let text = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
-    links.into_iter().filter_map(|link| Some((text(link.address?), link.name))).collect()
+    links.into_iter().filter_map(|link| Some((text(link.address?), (link.index, link.name)))).collect()
 }
 
 /// Starts this program again with the words of the command, and sends on what it says.

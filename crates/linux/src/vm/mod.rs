@@ -2,7 +2,8 @@
 //!
 //! **What.** [`VirtualMachine::run`] starts QEMU with a kernel of a distribution and a first file system of this program, its libraries and the
 //! modules of the kernel; [`first_process`] is what runs there. The machine has pairs of network cards that are linked to each other
-//! (*cables*), of which labs are built in place of veth pairs ([`crate::lab`]), and shares one folder with the host.
+//! (*cables*), of which labs are built in place of veth pairs ([`crate::lab`]), and shares one folder
+//! with the host. A card may also have a wire that leads out of the machine ([`Wire`]): then it is one of two hosts.
 //!
 //! **Why.** Bonds, VLANs, rings, interrupt moderation and hardware queues belong to drivers and modules that a namespace of the host does
 //! not have. One machine with namespaces, and not one for each node: all that looks at a lab looks at one kernel, and works unchanged.
@@ -16,10 +17,12 @@ mod image;
 mod init;
 mod kernel;
 mod orders;
+mod wire;
 
 pub use host::{Accelerator, Heard, MOST_CABLES, VirtualMachine};
 pub use init::first_process;
 pub use kernel::{Kernel, VARIABLE};
+pub use wire::{MOST_WIRES, Wire, WireEnd};
 
 /// A model of network cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::netlink::Prefix;
+
 /// What a machine is to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Orders {
@@ -13,6 +15,8 @@ pub struct Orders {
     pub optional: Vec<PathBuf>,
     /// How many pairs of network cards to wait for.
     pub cables: u8,
+    /// Of each card with a wire that leads out: its hardware address, and the addresses that it is to have.
+    pub wires: Vec<(String, Vec<Prefix>)>,
     /// The folder that is shared with the host, where the command is carried out.
     pub folder: PathBuf,
     /// Variables of the command's environment.
@@ -35,6 +39,11 @@ impl Orders {
         self.modules.iter().for_each(|module| entry("module", &path(module)));
         self.optional.iter().for_each(|module| entry("optional", &path(module)));
         entry("cables", self.cables.to_string().as_bytes());
+        for (mac, addresses) in &self.wires {
+            let words: Vec<String> =
+                std::iter::once(mac.clone()).chain(addresses.iter().map(ToString::to_string)).collect();
+            entry("wire", words.join(" ").as_bytes());
+        }
         entry("folder", &path(&self.folder));
         self.environment.iter().for_each(|(name, value)| entry("set", format!("{name}={value}").as_bytes()));
         self.words.iter().for_each(|word| entry("word", word.as_bytes()));
@@ -52,6 +61,11 @@ impl Orders {
                 b"module" => orders.modules.push(path),
                 b"optional" => orders.optional.push(path),
                 b"cables" => orders.cables = text.parse().unwrap_or(0),
+                b"wire" => {
+                    let mut words = text.split(' ');
+                    let mac = words.next().unwrap_or_default().to_owned();
+                    orders.wires.push((mac, words.filter_map(Prefix::parse).collect()));
+                }
                 b"folder" => orders.folder = path,
                 b"set" => orders.environment.extend(text.split_once('=').map(|(a, b)| (a.into(), b.into()))),
                 b"word" => orders.words.push(text),
@@ -67,19 +81,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn prefixes() -> impl Strategy<Value = Prefix> {
+        (any::<std::net::IpAddr>(), 0..=32u8).prop_map(|(address, length)| Prefix { address, length })
+    }
+
     proptest! {
         #[test]
         fn what_is_written_reads_back(
             modules in prop::collection::vec("/[a-z/ ]{1,12}", 0..4),
             optional in prop::collection::vec("/[a-z/ ]{1,12}", 0..4),
             cables: u8,
+            wires in prop::collection::vec(("[0-9a-f:]{1,17}", prop::collection::vec(prefixes(), 0..3)), 0..3),
             folder in "/\\PC{0,12}",
             set in prop::collection::vec(("[A-Z_]{1,8}", "\\PC{0,12}"), 0..4),
             words in prop::collection::vec("\\PC{0,12}", 0..6),
         ) {
             let paths = |names: Vec<String>| names.into_iter().map(PathBuf::from).collect();
             let (modules, optional) = (paths(modules), paths(optional));
-            let orders = Orders { modules, optional, cables, folder: folder.into(), environment: set, words };
+            let orders = Orders { modules, optional, cables, wires, folder: folder.into(), environment: set, words };
             prop_assert_eq!(Orders::read(&orders.write()), orders);
         }
 
