@@ -8,7 +8,6 @@ use experiment::case::carry::{self, CaseSetup};
 use experiment::case::needs::NeedsLab;
 use experiment::case::{self, Case};
 use record::case::{CaseAbout, CaseList, CaseVerdict, CasesRecord, LIST_SCHEMA, SCHEMA};
-use record::problem::json_words;
 use record::{Problem, Result};
 use std::path::{Path, PathBuf};
 use study::case::{earlier, matrix};
@@ -152,17 +151,8 @@ fn beside(args: &MatrixArgs, output: &Output) -> Result<()> {
 
 /// A run of cases that was written down.
 fn read(file: &Path) -> Result<CasesRecord> {
-    let text = super::read_text(file, "the earlier run cannot be read")?;
-    let wrong = |what: String| {
-        let help = "give what 'pathlab case run -o FILE' or '--json' wrote";
-        Problem::input(what).at(file.display().to_string()).help(help)
-    };
-    let run: CasesRecord = serde_json::from_str(&text)
-        .map_err(|error| wrong(format!("this is no run of cases: {}", json_words(&error))))?;
-    match run.schema == SCHEMA {
-        true => Ok(run),
-        false => Err(wrong(format!("this is '{}', and {SCHEMA} is read here", run.schema))),
-    }
+    let help = "give what 'pathlab case run -o FILE' or '--json' wrote";
+    super::read_document(file, SCHEMA, ["the earlier run cannot be read", "this is no run of cases", help])
 }
 
 /// A bug candidate or a regression is what the command failed for; that no case could be run is what this host cannot.

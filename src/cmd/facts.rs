@@ -9,7 +9,6 @@ use experiment::doctor::{FactWish, take};
 use experiment::hosts::remote::refuse_link_local;
 use linux::observe::next_hop;
 use record::facts::{Fact, Facts, Known, SCHEMA};
-use record::problem::json_words;
 use record::unit::{duration, many};
 use record::{Problem, Result};
 use std::fs;
@@ -123,30 +122,17 @@ fn address(word: &str) -> Result<IpAddr> {
     found.map(|found| found.ip()).ok_or_else(nothing)
 }
 
-/// What every version writes.
-#[derive(serde::Deserialize)]
-struct Schema {
-    schema: String,
-}
-
 /// Facts that were written down.
 ///
 /// # Errors
 /// Input: the file cannot be read, has no facts, or those of another schema.
 pub fn read(file: &Path) -> Result<Facts> {
-    let text = super::read_text(file, "the facts cannot be read")?;
-    let place = file.display().to_string();
-    let wrong = |what: String| Problem::input(what).at(place.clone());
-    let none = |why: String| wrong(format!("these are no facts: {why}"));
-    let unread = |error: serde_json::Error| none(json_words(&error));
-    // First, as another version may say other things.
-    let Schema { schema } = serde_json::from_str(&text).map_err(unread)?;
-    if schema != SCHEMA {
-        return Err(wrong(format!("these facts are '{schema}', this version reads {SCHEMA}")));
-    }
-    let facts: Facts = serde_json::from_str(&text).map_err(unread)?;
+    let none = "these are no facts";
+    let help = "give what 'pathlab facts -o FILE' wrote, of this version";
+    let facts: Facts = super::read_document(file, SCHEMA, ["the facts cannot be read", none, help])?;
     if !facts.seconds.is_normal() || facts.seconds < 0.0 {
-        return Err(none(format!("they were watched for {} s", facts.seconds)));
+        let what = format!("{none}: they were watched for {} s", facts.seconds);
+        return Err(Problem::input(what).at(file.display().to_string()));
     }
     Ok(facts)
 }
@@ -164,12 +150,12 @@ mod tests {
             read(&file).map(drop).unwrap_err().to_string()
         };
         let older = told(r#"{"schema": "pathlab/facts/0", "other": 1}"#.into());
-        assert!(older.contains("these facts are 'pathlab/facts/0'"), "{older}");
+        assert!(older.contains("this is 'pathlab/facts/0', and pathlab/facts/1 is read here"), "{older}");
         let facts = Facts { schema: SCHEMA.into(), ..Facts::default() };
         let never = told(serde_json::to_string(&facts).unwrap());
         assert!(never.contains("these are no facts: they were watched for 0 s"), "{never}");
         let cut = told(r#"{"schema": "pathlab/facts/1","#.into());
-        assert!(cut.ends_with("these are no facts: it ends too early, in line 1"), "{cut}");
+        assert!(cut.contains("these are no facts: it ends too early, in line 1"), "{cut}");
         let odd = r#"{"schema": "pathlab/facts/1", "pathlab": "0", "seconds": 1, "host": {"a": {"b": 1}}}"#;
         let odd = told(odd.into());
         assert!(odd.contains("a fact is a number, a text, true, false, or an object with"), "{odd}");

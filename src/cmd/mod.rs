@@ -1,6 +1,10 @@
 //! One file per command: its flags, and the order of events when it runs.
 
+use record::problem::json_words;
 use record::{Problem, Result};
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 pub mod agent;
@@ -43,14 +47,48 @@ pub mod undo;
 pub mod vm;
 pub mod watch;
 
+/// The longest file that is read whole: a device that never ends is none.
+const MOST_BYTES: u64 = 1 << 30;
+
 /// Reads a file of text, or standard input, which is `-`; `what` says what could not be done if it cannot be read.
 pub fn read_text(path: impl AsRef<Path>, what: &str) -> Result<String> {
     let path = path.as_ref();
-    let text = match path.as_os_str().as_encoded_bytes() {
-        b"-" => std::io::read_to_string(std::io::stdin()),
-        _ => std::fs::read_to_string(path),
+    let wrong = |why: String| Problem::input(format!("{what}: {why}")).at(path.display().to_string());
+    let mut text = String::new();
+    let read = match path.as_os_str().as_encoded_bytes() {
+        b"-" => std::io::stdin().take(MOST_BYTES).read_to_string(&mut text),
+        _ => File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text)),
     };
-    text.map_err(|error| Problem::input(format!("{what}: {error}")).at(path.display().to_string()))
+    match read {
+        Ok(length) if length as u64 == MOST_BYTES => Err(wrong("it is longer than 1 GiB".into())),
+        Ok(_) => Ok(text),
+        Err(error) => Err(wrong(error.to_string())),
+    }
+}
+
+/// What every document of this program says.
+#[derive(serde::Deserialize)]
+struct Schema {
+    schema: String,
+}
+
+/// Reads a document that this program wrote: its schema first, as those of other commands and versions say other things.
+///
+/// # Errors
+/// Input: the file cannot be read (`unread` says what could not be done), or is no such document (`none`, and `help` says what is).
+pub fn read_document<T: DeserializeOwned>(
+    file: &Path,
+    schema: &str,
+    [unread, none, help]: [&str; 3],
+) -> Result<T> {
+    let text = read_text(file, unread)?;
+    let wrong = |what: String| Problem::input(what).at(file.display().to_string()).help(help);
+    let broken = |error: serde_json::Error| wrong(format!("{none}: {}", json_words(&error)));
+    let Schema { schema: found } = serde_json::from_str(&text).map_err(broken)?;
+    if found != schema {
+        return Err(wrong(format!("this is '{found}', and {schema} is read here")));
+    }
+    serde_json::from_str(&text).map_err(broken)
 }
 
 /// Reads every value of a flag; a value that cannot be read is reported with the flag's name.

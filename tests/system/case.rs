@@ -248,13 +248,13 @@ fn a_wrong_case_is_one_sentence() {
     refused(&["case", "list", "air"], "there is no case 'air'");
     refused(&["case", "run", "no-such.case"], "no-such.case: cannot read the case");
     refused(&["case", "run", "tso", "--against", &file], "x.case: this is no run of cases");
-    std::fs::write(
-        &file,
-        r#"{"schema": "pathlab/trial/1", "begun": "", "ended": "", "kernel": "", "cases": []}"#,
-    )
-    .unwrap();
+    std::fs::write(&file, r#"{"schema": "pathlab/trial/1", "host": {}}"#).unwrap();
     refused(&["case", "matrix", &file, &file], "this is 'pathlab/trial/1', and pathlab/cases/1 is read here");
     refused(&["case", "matrix", &file], "2 values required");
+    refused(
+        &["doctor", "--facts", "/dev/zero"],
+        "/dev/zero: the facts cannot be read: it is longer than 1 GiB",
+    );
     if is_root() {
         std::fs::write(&file, PLANTED.replace("ip_default_ttl=66", "no_such_knob=1")).unwrap();
         refused(&["case", "run", &file], "no_such_knob");
