@@ -397,6 +397,7 @@ fn both_ends_of_a_test_between_two_hosts_are_examined() {
     let lab = TestLab::up("pair", "ends");
     lab.must("a", "ethtool -K eth0 tso off gso off");
     lab.must("b", "sysctl -qw net.ipv4.tcp_window_scaling=0");
+    lab.must("b", "ip link set eth0 mtu 1400");
     let mut stranger = command("ip");
     let others = "import socket,time\no=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\nwhile True:\n  o.sendto(b'x'*64,('10.0.0.1',9)); time.sleep(0.001)";
     stranger.args(["netns", "exec", &lab.netns("b"), "python3", "-c", others]);
@@ -434,6 +435,10 @@ fn both_ends_of_a_test_between_two_hosts_are_examined() {
     assert!(!told(&far, "OFF-01"), "{far:?}");
     // Without it at one end neither may scale: the connection shows it at both.
     assert!([&near, &far].iter().all(|end| told(end, "TCP-04 10.0.0.")), "{near:?} {far:?}");
+    let odd = |end: &[String], own: u32, other: u32| {
+        told(end, &format!("MTU-02 MTU {own}, the other end of the link has {other}"))
+    };
+    assert!(odd(&near, 1500, 1400) && odd(&far, 1400, 1500), "{near:?} {far:?}");
     // The frames of the test were in the window: of 1 s, in the middle of 2 s, and as much longer as a busy machine was late.
     for end in &ends {
         let seconds = end["report"]["seconds"].as_f64().unwrap();

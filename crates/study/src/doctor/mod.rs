@@ -14,6 +14,7 @@ mod hosts;
 mod interrupts;
 mod links;
 pub mod look;
+mod neighbours;
 mod offloads;
 pub mod page;
 mod protocols;
@@ -288,6 +289,8 @@ fn only(facts: &Facts, interface: Option<&String>) -> Facts {
 ///
 /// Without a goal those of every host are asked for: capture and forwarding want what others do not.
 pub fn examine(facts: &Facts, peer: Option<&Facts>, goal: Option<Goal>) -> DoctorReport {
+    let joined = peer.map(|peer| neighbours::with_other_ends(facts, peer));
+    let facts = joined.as_ref().unwrap_or(facts);
     // What makes figures worth nothing matters for every goal.
     let goals = match goal {
         Some(goal) => vec![goal, Goal::Measurement],

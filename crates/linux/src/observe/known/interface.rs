@@ -9,7 +9,7 @@ use record::snapshot::{LinkSample, QdiscSample, TC_ROOT};
 use super::device;
 use super::files::{count, counter, numbered, text, word, words};
 use crate::netlink::settings::{CHANNELS, COALESCE, EEE, Group, PAUSE, RINGS, RSS};
-use crate::netlink::{Attributes, Dump, Netlink, after, u32_at};
+use crate::netlink::{Attributes, Dump, Netlink, Prefix, after, u32_at};
 use crate::observe::page_pools::{self, PoolPages};
 use crate::observe::{links, llstat, pause};
 use crate::sys::packet;
@@ -109,6 +109,8 @@ pub(super) struct Around<'a> {
     pub qdiscs: &'a [QdiscSample],
     pub sysfs: Result<PathBuf, String>,
     pub taps: Result<String, String>,
+    /// Each with the number of its interface.
+    pub addresses: Result<Vec<(u32, Prefix)>, String>,
     pub interrupts: &'a [record::llstat::InterruptCount],
 }
 
@@ -186,12 +188,22 @@ fn of_link(link: &Link, around: &Around<'_>) -> Known {
         ("carrier.changes".into(), count(sample.carrier_changes)),
         ("xdp".into(), Fact::Text((*attached.get(usize::from(link.xdp)).unwrap_or(&"several")).to_owned())),
         ("taps".into(), taps.unwrap_or_else(Fact::unknown)),
+        ("addresses".into(), addresses(sample.index, around)),
         ("link.index".into(), Fact::Number(sample.index.into())),
     ]);
     if let Some((below, true)) = link.below.filter(|_| sample.kind == "veth") {
         known.insert("link.other".into(), Fact::Number(below.into()));
     }
     known
+}
+
+/// Its addresses with the lengths of their prefixes, a blank between two.
+fn addresses(index: u32, around: &Around<'_>) -> Fact {
+    let own = |all: &Vec<(u32, Prefix)>| {
+        let own = all.iter().filter(|(of, _)| *of == index).map(|(_, prefix)| prefix.to_string());
+        Fact::Text(own.collect::<Vec<_>>().join(" "))
+    };
+    around.addresses.as_ref().map_or_else(Fact::unknown, own)
 }
 
 /// Taps of all frames (`ALL`) at an interface or at all, from `/proc/net/ptype`.

@@ -154,6 +154,7 @@ impl FactSources {
                 .map(|fd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())))
                 .map_err(Clone::clone),
             taps: files::text(Path::new("/proc/thread-self/net/ptype")),
+            addresses: netlink.addresses().map_err(|refusal| refusal.to_string()),
             interrupts: &interrupts::parse(&all),
         };
         let wanted = |link: &&interface::Link| match &self.only {
