@@ -130,6 +130,16 @@ fn every_request_has_one_reply() {
 }
 
 #[test]
+fn requests_one_by_one_take_as_long_as_their_round_trips() {
+    for kind in [TrafficKind::UdpRr, TrafficKind::TcpRr] {
+        let Outcome { sender, .. } = run(&TestSpec { duration_ms: 0, count: Some(2), ..spec(kind) }).unwrap();
+        let (lasted, latency) = (sender.ended_ns - sender.begun_ns, sender.latency.unwrap());
+        // The buckets of a histogram are at most 1.6 % wide.
+        assert!(lasted as f64 * 1.02 >= latency.mean * 2.0, "{kind}: {lasted} ns, {latency:?}");
+    }
+}
+
+#[test]
 fn a_tcp_stream_is_read_to_its_end() {
     for (streams, count, family) in [(1, None, 4), (3, None, 6), (2, Some(33), 4)] {
         let duration_ms = if count.is_some() { 0 } else { 200 };

@@ -66,6 +66,7 @@ impl<F: Fn() -> bool> Outgoing for OneByOne<'_, F> {
         match read_whole(&mut self.requests.stream, &mut self.response, &self.requests.goes_on) {
             Ok(()) => {
                 let now = clock::monotonic_ns();
+                sent.report.ended_ns = now;
                 came(&mut self.responses.0, now, self.response.len(), now - begun);
             }
             Err(error) => self.responses.1 = Some(error),

@@ -1,7 +1,8 @@
 //! Requests and their replies over datagrams: the loops that UDP request/response and ping share.
 //!
 //! Closed loop: one request in flight; the next leaves when its reply came or after a time-out. A reply that comes
-//! after its time-out is counted as late and never taken for the answer to a later request. Open loop: requests leave
+//! after its time-out is counted as late and never taken for the answer to a later request. It ends with its last wait, so that n requests
+//! take n round trips. Open loop: requests leave
 //! by plan whatever happens to the replies, which a second thread reads; latency counts from the planned time, and
 //! next to it from the time that the request really left. The sent times are kept in a ring
 //! ([`super::sent_times`]): of more requests in flight than it has entries only the first kind of latency is known.
@@ -152,7 +153,7 @@ impl<C: Carrier> Outgoing for ClosedLoop<'_, C> {
         let now = planned(number);
         self.burst.send(numbers, planned, sent);
         if sent.report.sent > accepted {
-            self.wait_for(number, now);
+            sent.report.ended_ns = self.wait_for(number, now);
         } else {
             clock::sleep_until(now + self.refused_ns);
         }

@@ -119,7 +119,7 @@ impl Errors {
 #[derive(Debug, Clone, Default)]
 pub struct SenderCounts {
     /// The sending half of the report as far as it is counted: messages, bytes, calls, CPU time, and when the first and the last
-    /// burst were given out (whoever knows when the last one had left says that).
+    /// burst were given out (whoever knows when the last one had left, or was answered, says that).
     pub report: EndReport,
     /// Messages that the kernel did not take, by error.
     pub errors: Errors,
