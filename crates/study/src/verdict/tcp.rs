@@ -618,10 +618,12 @@ fn small_window(test: &TestRecord) -> Option<Limit> {
     ))
 }
 
-/// The send buffer holds far less than may be on the way.
+/// The send buffer holds far less than may be on the way, and its writer sleeps: one that is always at work waits for no room.
 fn small_buffer(test: &TestRecord) -> Option<Limit> {
     let windows = windows(test)?;
-    (windows.buffer * 2 < windows.congestion && windows.buffer < windows.peer).then_some(())?;
+    let [sender, _] = ends(test);
+    let sleeps = sender.ran + sender.waited < FULL_CPU;
+    (windows.buffer * 2 < windows.congestion && windows.buffer < windows.peer && sleeps).then_some(())?;
     let place = format!("node {}", test.spec.from);
     Some(convict(
         verdict::SEND_BUFFER,

@@ -244,6 +244,9 @@ fn the_smallest_of_window_buffer_and_congestion_window_is_convicted() {
     };
     assert_eq!(word(&with(39_552, 711_936)), "receiver_window");
     assert_eq!(word(&with(573_440, 64_000)), "send_buffer");
+    let mut small_writes = with(1_043_456, 69_120);
+    small_writes.sender.thread_cpu_ns = 998_000_000;
+    assert_eq!(word(&small_writes), "generator_cpu", "a writer that never sleeps waits for no room");
     let mut slow = with(39_552, 711_936);
     slow.receiver.thread_wait_ns = 250_000_000;
     assert_eq!(word(&slow), "cpu", "a reader without a CPU makes any window small");
