@@ -253,6 +253,27 @@ fn a_busy_agent_says_so() {
     assert!(problem.to_string().contains("busy with a test for client-1"), "{problem}");
 }
 
+/// The sender refuses when the receiver has its turn; the next command comes a moment later.
+#[test]
+fn a_test_that_was_given_up_is_in_nobodys_way() {
+    let turns = TestLock::default();
+    let receiver = || {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let turns = turns.clone();
+        std::thread::spawn(move || agent::serve_in_turn(theirs, "client-1", &turns, None));
+        AgentLink::from_stream(ours, "server").unwrap()
+    };
+    let good = TestSpec { duration_ms: 0, count: Some(1), ..spec(TrafficKind::UdpRr) };
+    let wrong = TestSpec { sender_cpu: Some(8_191), ..good.clone() };
+    for _ in 0..5 {
+        let problem =
+            controller::run(&wrong, &mut agent(), &mut receiver(), address(&wrong), &mut NoObserver)
+                .unwrap_err();
+        assert!(problem.to_string().contains("cannot run on CPU 8191"), "{problem}");
+        controller::run(&good, &mut agent(), &mut receiver(), address(&good), &mut NoObserver).unwrap();
+    }
+}
+
 #[test]
 fn a_peer_that_speaks_something_else_is_named() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();

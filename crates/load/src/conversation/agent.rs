@@ -22,17 +22,24 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// How long a test waits for one that ends: a controller that is gone is noticed at once, its traffic thread ends a moment later.
+const ENDING: Duration = Duration::from_millis(500);
+
 /// One test at a time among all connections that share it: whoever holds the turn, by name.
 #[derive(Debug, Clone, Default)]
-pub struct TestLock(Arc<Mutex<Option<String>>>);
+pub struct TestLock(Arc<(Mutex<Option<String>>, Condvar)>);
 
 impl TestLock {
     fn take(&self, peer: &str) -> Result<TestPermit> {
-        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (holder, freed) = &*self.0;
+        let holder = holder.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut holder, _) = freed
+            .wait_timeout_while(holder, ENDING, |holder| holder.is_some())
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = &*holder {
             return Err(
                 Problem::host(format!("busy with a test for {other}")).help("try again when that is over")
@@ -48,7 +55,9 @@ struct TestPermit(TestLock);
 
 impl Drop for TestPermit {
     fn drop(&mut self) {
-        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let (holder, freed) = &*self.0.0;
+        *holder.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        freed.notify_one();
     }
 }
 
@@ -240,7 +249,7 @@ pub fn serve(stream: impl ByteStream + 'static, peer: &str) -> Result<()> {
     serve_in_turn(stream, peer, &TestLock::default(), None)
 }
 
-/// As [`serve`], but a test is refused as long as another connection with the same `turns` has one, and what this `host` sees is
+/// As [`serve`], but a test is refused while another connection with the same `turns` has one that does not end within [`ENDING`], and what this `host` sees is
 /// told to who asks.
 pub fn serve_in_turn(
     stream: impl ByteStream + 'static,
