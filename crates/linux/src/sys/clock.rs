@@ -55,13 +55,10 @@ impl ThreadTime {
         ThreadTime { cpu_ns: thread_cpu_ns(), wait_ns: parse_schedstat(&text).map_or(0, |(_, wait)| wait) }
     }
 
-    /// That of the calling thread since then.
+    /// That of the calling thread since then, without what telling it takes.
     pub fn since(then: ThreadTime) -> ThreadTime {
-        let now = ThreadTime::now();
-        ThreadTime {
-            cpu_ns: now.cpu_ns.saturating_sub(then.cpu_ns),
-            wait_ns: now.wait_ns.saturating_sub(then.wait_ns),
-        }
+        let cpu_ns = thread_cpu_ns().saturating_sub(then.cpu_ns);
+        ThreadTime { cpu_ns, wait_ns: ThreadTime::now().wait_ns.saturating_sub(then.wait_ns) }
     }
 }
 

@@ -27,7 +27,6 @@ pub fn send_share(
     mut leaves: impl FnMut(Range<u64>, u64),
 ) -> Paced {
     clock::precise_timers();
-    let begun = ThreadTime::now();
     let plan = OpenLoopPlan::of(spec, start_ns, share);
     let (total, end) = match &plan {
         Some(plan) => (plan.total(), plan.give_up_ns.saturating_add(1)),
@@ -40,6 +39,7 @@ pub fn send_share(
     over.begin(start_ns);
     let mut sent = SenderCounts::default();
     let mut next = 0;
+    let begun = ThreadTime::now();
     while next < total && !out.is_closed() && !stop.load(Relaxed) {
         let now = match &plan {
             Some(plan) => schedule::wait_until(plan.planned(next), stop),
@@ -60,7 +60,8 @@ pub fn send_share(
         }
         next = sent.report.attempted;
     }
-    let time = ThreadTime::since(begun);
+    // Who had nothing to send had no part in the time between the first message and the last.
+    let time = if next > 0 { ThreadTime::since(begun) } else { ThreadTime::default() };
     (sent.report.thread_cpu_ns, sent.report.thread_wait_ns) = (time.cpu_ns, time.wait_ns);
     Paced { sent, over, plan }
 }
@@ -111,4 +112,28 @@ pub fn ask<R: Send>(
         times.finish(paced.sent.report.sent);
         (report([paced]), joined(reader))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A way out that takes everything.
+    struct Open;
+
+    impl Outgoing for Open {
+        fn send(&mut self, numbers: Range<u64>, _: impl Fn(u64) -> u64, sent: &mut SenderCounts) {
+            sent.report.attempted = numbers.end;
+        }
+    }
+
+    #[test]
+    fn a_sender_without_a_message_used_no_cpu_for_the_test() {
+        let spec = TestSpec { count: Some(1), duration_ms: 0, ..TestSpec::default() };
+        let stop = AtomicBool::new(false);
+        let test = || Running { spec: &spec, start_ns: clock::monotonic_ns(), stop: &stop };
+        let share = |index| send_share(&mut Open, test(), Share { index, of: 2 }, |_, _| {}).sent.report;
+        assert_eq!((share(1).attempted, share(1).thread_cpu_ns, share(1).thread_wait_ns), (0, 0, 0));
+        assert!(share(0).attempted == 1 && share(0).thread_cpu_ns > 0);
+    }
 }
