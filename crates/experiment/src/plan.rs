@@ -71,6 +71,15 @@ impl Plan {
                 let column = if at == 0 { line.words[0].column } else { at };
                 problem.at(format!("{file}:{}:{column}", line.number))
             })?;
+            reader.idle = match line.words[0] {
+                word if word.text == "test" => None,
+                word if STATEMENTS.contains(&(word.text, false)) => Some(word),
+                _ => reader.idle,
+            };
+        }
+        if let Some(word) = reader.idle.filter(|_| !reader.plan.tests.is_empty()) {
+            let what = format!("'{}' holds for the tests after it, and there is none", word.text);
+            return Err(word.problem(file, what).help("write it above the tests"));
         }
         reader.finish().map_err(|problem| problem.at(file))
     }
@@ -163,7 +172,7 @@ fn read<T>(word: Word<'_>, read: impl FnOnce(&str) -> Result<T, String>, help: &
 }
 
 /// What was read so far.
-struct Reader {
+struct Reader<'a> {
     /// Its topology is empty until it was named.
     plan: Plan,
     ends: (String, String),
@@ -173,9 +182,11 @@ struct Reader {
     family: Option<u8>,
     /// Statements that were there.
     seen: Vec<&'static str>,
+    /// The last statement for the tests after it, until one comes.
+    idle: Option<Word<'a>>,
 }
 
-impl Default for Reader {
+impl Default for Reader<'_> {
     fn default() -> Self {
         let plan = Plan {
             topology: String::new(),
@@ -186,7 +197,14 @@ impl Default for Reader {
             tests: vec![],
             extra: Extra::default(),
         };
-        Reader { plan, ends: ("a".into(), "b".into()), duration_ms: None, family: None, seen: vec![] }
+        Reader {
+            plan,
+            ends: ("a".into(), "b".into()),
+            duration_ms: None,
+            family: None,
+            seen: vec![],
+            idle: None,
+        }
     }
 }
 
@@ -202,7 +220,7 @@ const STATEMENTS: [(&str, bool); 7] = [
     ("seed", true),
 ];
 
-impl Reader {
+impl Reader<'_> {
     fn statement(&mut self, words: &[Word<'_>]) -> Located<()> {
         let keyword = words[0].text;
         match keyword {
@@ -502,6 +520,8 @@ mod tests {
             ("topology pair\nset eth0\ntest ping", "p:2:1: 'eth0' is no change"),
             ("topology pair\nset a/eth0:mtu=9\nset a/eth0:mtu=9\ntest ping", "p:3:1: a knob of"),
             ("topology bridge\ntest ping\ntest ping", "p:3:1: the test 'ping 56 B' is given twice"),
+            ("topology pair\ntest ping\nfamily 6\nseed 1", "p:3:1: 'family' holds for the tests after it"),
+            ("duration 1s\ntest ping\n  duration 2s\ntopology pair", "p:3:3: 'duration' holds for the tests"),
         ];
         for (text, expected) in cases {
             let problem = Plan::parse(text, "p").unwrap_err();
