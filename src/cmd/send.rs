@@ -73,7 +73,7 @@ pub struct SendArgs {
     #[arg(long, requires = "from", conflicts_with_all = ["template", "frame", "size", "rate"])]
     speed: Option<String>,
     /// Replay the file N times.
-    #[arg(long = "loop", value_name = "TIMES", requires = "from",
+    #[arg(long = "loop", value_name = "TIMES", requires = "from", value_parser = clap::value_parser!(u64).range(1..),
         conflicts_with_all = ["template", "frame", "size", "count", "duration"])]
     loops: Option<u64>,
     /// Repair wrong checksums in a file.
@@ -161,7 +161,9 @@ fn job_of(args: &SendArgs) -> Result<Job> {
         (_, Some(0), _) => return Err(Problem::input("--count must be at least 1")),
         (_, Some(count), _) => Some(count),
         (_, None, Some(_)) => None,
-        (SendContent::Recording(recording, ..), ..) => Some(recording.len() * args.loops.unwrap_or(1).max(1)),
+        (SendContent::Recording(recording, ..), ..) => {
+            Some(recording.len().saturating_mul(args.loops.unwrap_or(1)))
+        }
         (SendContent::Template(_), ..) if args.rate.flatten().is_some() => {
             return Err(
                 Problem::input("neither a count nor a duration is given").help("add --count or --duration")
