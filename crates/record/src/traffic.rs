@@ -137,7 +137,16 @@ pub struct EndReport {
     pub notes: Vec<String>,
 }
 
+/// The least time of traffic that a thread's CPU time is a part of: a thread also works a little before its first message and after
+/// its last.
+const CPU_SPAN_NS: u64 = 10_000_000;
+
 impl EndReport {
+    /// How long its traffic lasted, in nanoseconds; none where CPU time of its threads says nothing of so short a time.
+    pub fn cpu_span_ns(&self) -> Option<u64> {
+        Some(self.ended_ns.saturating_sub(self.begun_ns)).filter(|&span| span >= CPU_SPAN_NS)
+    }
+
     /// Messages that were read, the test's or not.
     pub fn read(&self) -> u64 {
         [self.received, self.foreign, self.damaged].into_iter().fold(0, u64::saturating_add)

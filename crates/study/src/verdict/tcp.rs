@@ -338,7 +338,7 @@ fn shaper_back(test: &TestRecord) -> Option<Limit> {
 
 // The two ends.
 
-/// One end and what its threads had of the CPUs, in percent of the time of the traffic, on average.
+/// One end and what its threads had of the CPUs, in percent of the time of the traffic, on average; 0 where that was too short to tell.
 struct End<'a> {
     role: &'static str,
     node: &'a str,
@@ -359,8 +359,8 @@ impl End<'_> {
 fn ends(test: &TestRecord) -> [End<'_>; 2] {
     let streams = u64::from(test.spec.streams.max(1));
     let end = |role, node, report: &EndReport| {
-        let span = report.ended_ns.saturating_sub(report.begun_ns).saturating_mul(streams);
-        let share = |part| if span == 0 { 0.0 } else { percent(part, span) };
+        let span = report.cpu_span_ns().map(|span| span.saturating_mul(streams));
+        let share = |part| span.map_or(0.0, |span| percent(part, span));
         let (ran, waited) = (share(report.thread_cpu_ns), share(report.thread_wait_ns));
         End { role, node, ran, waited, cpu: report.settings.cpu }
     };

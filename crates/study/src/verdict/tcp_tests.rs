@@ -234,6 +234,17 @@ fn a_cpu_for_both_ends_and_a_thread_without_time_are_convicted() {
     assert_eq!(word(&test), "forwarder_cpu");
 }
 
+/// Three writes in 0.4 ms: 'the sender ran 115 % and waited for a CPU 28 % of the time'.
+#[test]
+fn threads_of_a_short_stream_are_not_judged() {
+    let mut test = threads([115, 57], [28, 3], [None, None]);
+    for end in [&mut test.sender, &mut test.receiver] {
+        end.ended_ns = end.begun_ns + 400_000;
+        (end.thread_cpu_ns, end.thread_wait_ns) = (end.thread_cpu_ns / 2500, end.thread_wait_ns / 2500);
+    }
+    assert_eq!(word(&test), "network");
+}
+
 #[test]
 fn the_smallest_of_window_buffer_and_congestion_window_is_convicted() {
     let with = |peer, buffer| {
