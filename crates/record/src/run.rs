@@ -156,6 +156,16 @@ pub struct OtherWork {
     pub cpu_percent: f64,
 }
 
+/// Threads of the kernel that work for whoever sends and receives.
+const FOR_THE_TEST: [&str; 3] = ["ksoftirqd/", "kworker/", "napi/"];
+
+impl OtherWork {
+    /// A thread of the kernel that may have done the test's own work: nobody can end it.
+    pub fn is_for_the_test(&self) -> bool {
+        FOR_THE_TEST.iter().any(|thread| self.name.starts_with(thread))
+    }
+}
+
 /// What was asked of a number of a test, and whether it held.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Criterion {

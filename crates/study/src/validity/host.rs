@@ -27,8 +27,6 @@ const STEP_NS: u64 = 1_000_000;
 const OBSERVER_PERCENT: f64 = 20.0;
 /// The governor under which a CPU keeps its highest frequency.
 const PERFORMANCE: &str = "performance";
-/// Threads of the kernel that work for whoever sends and receives.
-const FOR_THE_TEST: [&str; 3] = ["ksoftirqd/", "kworker/", "napi/"];
 
 pub fn governor(case: &Case<'_>, found: &mut Found) {
     for host in case.hosts() {
@@ -137,9 +135,8 @@ pub fn steal(case: &Case<'_>, found: &mut Found) {
 }
 
 pub fn other_work(case: &Case<'_>, found: &mut Found) {
-    let is_for_the_test = |name: &str| FOR_THE_TEST.iter().any(|thread| name.starts_with(thread));
     let least = BUSY.max(TICKS * tick_percent(case));
-    let others = case.test.others.iter().filter(|other| !is_for_the_test(&other.name));
+    let others = case.test.others.iter().filter(|other| !other.is_for_the_test());
     for other in others.filter(|other| other.cpu_percent >= least) {
         let value = format!("{:.0} % of a CPU", other.cpu_percent);
         let reason = format!("{} took {value} beside the test (process {})", other.name, other.pid);

@@ -424,7 +424,8 @@ fn low_priority_work(test: &TestRecord) -> Option<Limit> {
 /// Other processes on the CPU of an end, if they had it for long enough to explain its waiting.
 fn work_of(test: &TestRecord, end: &End<'_>, could: fn(&OtherWork) -> bool) -> Option<Limit> {
     let here = |one: &&OtherWork| could(one) && end.cpu.is_none_or(|cpu| cpu == one.cpu);
-    let others: Vec<&OtherWork> = test.others.iter().filter(here).collect();
+    let strangers = test.others.iter().filter(|one| !one.is_for_the_test());
+    let others: Vec<&OtherWork> = strangers.filter(here).collect();
     let had: f64 = others.iter().map(|one| one.cpu_percent).sum();
     (had * 2.0 >= end.waited).then_some(())?;
     let told = others.iter().take(3).map(|one| {
