@@ -116,11 +116,14 @@ impl Plan {
         Ok(())
     }
 
-    /// Uses that version of IP in the tests of which nobody said one.
+    /// Uses that version of IP in the tests of which nobody said one; what is longer with it than the usual size has the name of its own.
     pub fn use_family(&mut self, family: u8) {
-        for Planned { spec, .. } in self.tests.iter_mut().filter(|test| test.any_family) {
+        for Planned { name, spec, .. } in self.tests.iter_mut().filter(|test| test.any_family) {
             if spec.size == spec.kind.default_size(spec.family) {
+                let sized = |spec: &TestSpec| format!("{} {} B", spec.kind.name(), spec.size);
+                let before = sized(spec);
                 spec.size = spec.kind.default_size(family);
+                *name = name.replacen(&before, &sized(spec), 1);
             }
             spec.family = family;
         }
@@ -442,12 +445,17 @@ mod tests {
 
     #[test]
     fn a_version_of_ip_that_somebody_said_stays() {
-        let text = "topology pair\ntest ping\ntest udp-stream family 4\nfamily 4\ntest tcp-rr\ntest tcp-stream family 6\n";
+        let text = "topology pair\ntest frames rate 1kpps\ntest udp-stream family 4\nfamily 4\ntest tcp-rr\ntest tcp-stream family 6\n";
         let mut plan = Plan::parse(text, "p").unwrap();
         plan.use_family(6);
         let families: Vec<u8> = plan.tests.iter().map(|test| test.spec.family).collect();
         assert_eq!(families, [6, 4, 4, 6]);
-        assert_eq!(plan.tests[0].spec.size, plan.tests[0].spec.kind.default_size(6));
+        let frames = &plan.tests[0];
+        assert_eq!(
+            (frames.spec.size, frames.name.as_str()),
+            (80, "frames 80 B 1kpps"),
+            "no frame of IPv6 is shorter"
+        );
     }
 
     #[test]
