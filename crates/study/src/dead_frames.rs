@@ -15,7 +15,12 @@ pub fn line(run: &str, test: &TestRecord) -> Option<String> {
         report.written.as_ref().map(|written| format!(" in {folder}{}", written.file)).unwrap_or_default();
     let rows: Vec<String> = report.rows.iter().map(row).collect();
     let rows = if rows.is_empty() { String::new() } else { format!(": {}", rows.join(", ")) };
-    Some(format!("dead frames: {}{place}{rows}{}", count(report.frames), gaps(test, report)))
+    // A super-frame is as many frames as it has segments, and one frame of the file.
+    let buffers = match report.buffers < report.frames {
+        true => format!(" (as {})", record::unit::many(report.buffers, "buffer")),
+        false => String::new(),
+    };
+    Some(format!("dead frames: {}{buffers}{place}{rows}{}", count(report.frames), gaps(test, report)))
 }
 
 /// `20 filter at r`; what has no name is told by the kernel's reason.
@@ -118,6 +123,9 @@ mod tests {
         assert_eq!(told(Some(report.clone())).as_deref(), Some(words));
         let alone = line("", &TestRecord { dead_frames: Some(report.clone()), ..TestRecord::default() });
         assert_eq!(alone.as_deref(), Some("dead frames: 20 in dead-1.pcapng: 20 filter at r"));
+        let merged = told(Some(DropsReport { buffers: 1, ..report.clone() }));
+        let as_one = "dead frames: 20 (as 1 buffer) in R/dead-1.pcapng: 20 filter at r";
+        assert_eq!(merged.as_deref(), Some(as_one), "a super-frame is one frame of the file");
         let gaps = DropsReport { lost: 3, cut: 1, hidden: 2, ..report.clone() };
         let told_gaps = told(Some(gaps)).unwrap();
         assert!(told_gaps.ends_with("; 3 dying buffers of these nodes found no room and were not looked at; 1 are not whole; 2 events of this host were hidden"), "{told_gaps}");
