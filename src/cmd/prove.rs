@@ -21,8 +21,8 @@ use study::trial::decision::decide;
 /// Flags of `pathlab prove`.
 #[derive(Args)]
 pub struct ProveArgs {
-    /// What is to be tried: NODE/NAME=VALUE or NODE/IF:NAME=VALUE, as in a/eth0:mtu=9000 or b/net.core.rmem_max=16777216. Each is tried by
-    /// itself, on top of those that were found better before it; then all of these together.
+    /// What is to be tried: NODE/NAME=VALUE or NODE/IF:NAME=VALUE, as in a/eth0:mtu=9000 or 'b/net.ipv4.tcp_rmem=4096 131072 16777216'. Each
+    /// is tried by itself, on top of those that were found better before it; then all of these together.
     #[arg(required_unless_present = "doctor", value_name = "CHANGE")]
     changes: Vec<String>,
     /// Ask the doctor while the tests run, and try each knob that it would turn, the largest estimated loss first.
