@@ -54,18 +54,31 @@ struct Tap {
 /// `/dev/net/tun`.
 pub fn open(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
     let wanted = Wanted::take(uri, wish)?;
+    opened(uri, wish, &wanted)
+}
+
+/// The same for a tap that must not be there yet.
+///
+/// # Errors
+/// As [`open`]; host: it is there.
+pub(in crate::port) fn make(uri: &mut Uri, wish: &PortOptions) -> Result<Port> {
+    let wanted = Wanted { new: true, ..Wanted::take(uri, wish)? };
+    opened(uri, wish, &wanted)
+}
+
+fn opened(uri: &mut Uri, wish: &PortOptions, wanted: &Wanted) -> Result<Port> {
     // Unknown settings are refused before anything is made.
     uri.finish()?;
     let mut netlink = Netlink::open();
     let existing = find(&mut netlink, &uri.rest, &uri.text)?;
     wanted.fits(uri, existing.as_ref())?;
-    let queues = attach(uri, &wanted, existing.as_ref())?;
+    let queues = attach(uri, wanted, existing.as_ref())?;
     let offloads = offer(&queues, wanted.vnet).map_err(|e| failed(uri, "its offloads cannot be set", &e))?;
     let attached = look(&mut netlink, uri)?;
     // One that was there may have gone with its last program before it could be joined: then the kernel made a new one.
     let is_joined = existing.is_some_and(|before| before.index == attached.index);
     if !is_joined {
-        configure(uri, &wanted, &mut netlink)?;
+        configure(uri, wanted, &mut netlink)?;
     }
     let link = if is_joined { attached } else { look(&mut netlink, uri)? };
     let settings = wanted.settings(&link, offloads, is_joined);
@@ -104,6 +117,8 @@ struct Wanted {
     vnet: bool,
     mtu: Option<u32>,
     up: bool,
+    /// Not one that is there.
+    new: bool,
 }
 
 impl Wanted {
@@ -133,7 +148,7 @@ impl Wanted {
         {
             return bad("a name has no blank, '/', ':' or '%' in it, and is neither '.' nor '..'");
         }
-        Ok(Wanted { queues, asked_queues: asked, vnet, mtu, up })
+        Ok(Wanted { queues, asked_queues: asked, vnet, mtu, up, new: false })
     }
 
     /// What exists must be a tap, and is not changed.
@@ -207,7 +222,7 @@ fn attach(uri: &Uri, wanted: &Wanted, existing: Option<&LinkState>) -> Result<Ve
             failed(uri, "cannot open /dev/net/tun", &e)
                 .help("the kernel needs CONFIG_TUN, and the file must be there")
         })?;
-        let shape = tun::Shape { many: true, header: wanted.vnet, new: false };
+        let shape = tun::Shape { many: true, header: wanted.vnet, new: wanted.new && index == 0 };
         let mut attached = tun::attach(&queue, &uri.rest, shape);
         // A tap that somebody made for one queue only.
         let is_invalid = |e: &io::Error| e.raw_os_error() == Some(libc::EINVAL);

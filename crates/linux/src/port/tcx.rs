@@ -17,7 +17,7 @@ use super::interface::{Interface, Probe};
 use super::slot::ProgramSlot;
 use super::told::setting;
 use super::uri::Uri;
-use super::{Batch, Direction, PortOptions, PortResult, ReceiveCounters, Receiver, Wait, tap};
+use super::{Batch, Direction, Port, PortOptions, PortResult, ReceiveCounters, Receiver, Wait, tap};
 use crate::netlink::Netlink;
 use crate::sys::bpf::{self, Attachment};
 use crate::sys::packet;
@@ -25,7 +25,11 @@ use ::bpf::{Assembler, Op, Reg::*, When, Width};
 use record::{PortSetting, Problem, Result};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
+/// How long a tap that is there already may take to go.
+const PATIENCE: Duration = Duration::from_millis(300);
+const A_LITTLE: Duration = Duration::from_millis(5);
 /// `bpf_redirect`.
 const REDIRECT: i32 = 23;
 /// `TCX_NEXT` and `TCX_DROP`.
@@ -53,10 +57,7 @@ pub struct TcxEntrance {
 pub fn open(name: &str, place: &str, slot: &ProgramSlot, wish: &PortOptions) -> Result<TcxEntrance> {
     let link = Interface::find(name, place)?.link;
     let own = format!("plx{}", link.index);
-    // Down until it is guarded: what the kernel itself sends into it (IPv6's own reports) would have come in by the interface.
-    let mut uri = Uri::parse(&format!("tap:{own}?up=no"))?;
-    let opened = tap::open(&mut uri, &PortOptions { direction: Direction::Receive, ..wish.clone() })
-        .map_err(|problem| problem.at(place))?;
+    let opened = own_tap(name, &own, wish).map_err(|problem| problem.at(place))?;
     let Some(inner) = opened.receiver else { return Err(Problem::host("a tap without a reader").at(place)) };
     let tap = Interface::find(&own, place)?.link.index;
     let refused = |what: &str, error: io::Error| {
@@ -85,6 +86,26 @@ pub fn open(name: &str, place: &str, slot: &ProgramSlot, wish: &PortOptions) -> 
     let receiver =
         TcxReceiver { _entrance: entrance, _promiscuous: promiscuous, inner, probe, _guard: guard };
     Ok(TcxEntrance { receiver: Box::new(receiver), interface: link.index, tap, settings })
+}
+
+/// The tap of this entrance alone: of one that two share, either gets some of the other's frames. That of this process's former entrance goes
+/// with the thread that reads it.
+fn own_tap(name: &str, own: &str, wish: &PortOptions) -> Result<Port> {
+    let wish = PortOptions { direction: Direction::Receive, ..wish.clone() };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        // Down until it is guarded: what the kernel itself sends into it (IPv6's own reports) would have come in by the interface.
+        let made = tap::make(&mut Uri::parse(&format!("tap:{own}?up=no"))?, &wish);
+        let is_there = made.is_err() && Interface::find(own, own).is_ok();
+        match made {
+            Err(_) if is_there && Instant::now() < until => std::thread::sleep(A_LITTLE),
+            Err(_) if is_there => {
+                let what = format!("another switch has the ingress of {name} (its tap is {own})");
+                return Err(Problem::host(what).help("end that one, or both forward each frame"));
+            }
+            made => return made,
+        }
+    }
 }
 
 fn attach(code: &[u64], interface: u32, place: u32) -> io::Result<Attachment> {
@@ -144,5 +165,42 @@ impl Receiver for TcxReceiver {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.descriptor()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::netns;
+
+    #[test]
+    fn an_ingress_that_another_switch_has_is_refused_and_taken_when_that_has_gone() {
+        let inside = nix::unistd::geteuid().is_root().then(netns::create);
+        let Some(Ok(inside)) = inside else {
+            return println!("SKIP: an ingress with an owner: needs root (network namespaces)");
+        };
+        netns::within(inside.as_fd(), || {
+            let mut ip = std::process::Command::new("ip");
+            assert!(ip.args("link add h0 type veth peer name h1".split(' ')).status().unwrap().success());
+            let slot = ProgramSlot::new().unwrap();
+            let enter = || open("h0", "int:h0", &slot, &PortOptions::default());
+            let first = match enter() {
+                Ok(first) => first,
+                Err(problem) => return println!("SKIP: an ingress with an owner: {problem}"),
+            };
+            let refused = enter().map(|_| ()).unwrap_err().to_string();
+            assert!(
+                refused.starts_with("int:h0: another switch has the ingress of h0 (its tap is plx"),
+                "{refused}"
+            );
+            // It goes while the next one waits for it.
+            let going = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                drop(first);
+            });
+            enter().unwrap();
+            going.join().unwrap();
+        })
+        .unwrap();
     }
 }
