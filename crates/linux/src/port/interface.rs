@@ -28,6 +28,11 @@ impl Interface {
         let mut netlink = Netlink::open();
         let links = netlink.links().map_err(refused)?;
         let Some(link) = links.iter().find(|link| link.name == name) else {
+            let asked = packet::any_socket()
+                .and_then(|socket| packet::name_of(&socket, packet::interface_named(&socket, name)?.index));
+            if let Ok(real) = asked {
+                return Err(alternative(name, &real).at(place));
+            }
             let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
             return Err(Problem::input(format!("there is no interface '{name}' here"))
                 .at(place)
@@ -43,6 +48,13 @@ impl Interface {
     pub fn takes_redirected(&self) -> Option<bool> {
         self.xdp.map(|features| features & XDP_TRANSMIT != 0)
     }
+}
+
+/// The refusal of an alternative name: the kernel opens an interface by it, but counters, links and what others say of the
+/// interface are found by its name alone.
+pub(in crate::port) fn alternative(name: &str, real: &str) -> Problem {
+    Problem::input(format!("'{name}' is an alternative name of the interface '{real}'"))
+        .help(format!("use '{real}'"))
 }
 
 /// How an interface is.
@@ -164,6 +176,27 @@ mod tests {
                 }
             };
             assert!(status.success());
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn an_alternative_name_is_refused_with_the_name_that_counts() {
+        let inside = nix::unistd::geteuid().is_root().then(netns::create);
+        let Some(Ok(inside)) = inside else {
+            return println!("SKIP: alternative names: needs root (network namespaces)");
+        };
+        netns::within(inside.as_fd(), || {
+            ip("link add h0 type veth peer name h1");
+            ip("link property add dev h0 altname enx1");
+            for kind in ["int", "ring", "xdp"] {
+                let uri = format!("{kind}:enx1");
+                let refused = crate::port::open(&uri, &Default::default()).unwrap_err().to_string();
+                assert_eq!(
+                    refused,
+                    format!("{uri}: 'enx1' is an alternative name of the interface 'h0'; use 'h0'")
+                );
+            }
         })
         .unwrap();
     }

@@ -260,6 +260,16 @@ fn has_carrier(fd: impl AsFd, request: &mut libc::ifreq) -> bool {
     ask(fd, SIOCETHTOOL, request).is_ok() && value.data != 0
 }
 
+/// The name of the interface of that number; the kernel finds it by its alternative names, too (`ip link property`).
+///
+/// # Errors
+/// `ENODEV` when there is none in the namespace of the socket.
+pub fn name_of(fd: impl AsFd, index: i32) -> io::Result<String> {
+    let name = named(fd, index)?.ifr_name;
+    let bytes: Vec<u8> = name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// A request about the interface of that number.
 fn named(fd: impl AsFd, index: i32) -> io::Result<libc::ifreq> {
     let mut request: libc::ifreq = zeroed();

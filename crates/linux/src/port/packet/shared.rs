@@ -11,6 +11,7 @@
 
 use super::super::batch::{Home, Slot};
 use super::super::{FrameDirection, PortError, PortOptions, PortResult, Transmitted, Uri};
+use crate::port::interface::alternative;
 use crate::port::told::setting;
 use crate::port::uri::word;
 use crate::sys::notice;
@@ -70,6 +71,9 @@ pub fn socket(uri: &Uri) -> Result<(OwnedFd, InterfaceFacts)> {
             .help("'ip link' lists those of this network namespace"),
         _ => Problem::host(format!("cannot ask for interface '{}': {error}", uri.rest)).at(&uri.text),
     })?;
+    if let Some(real) = packet::name_of(&fd, facts.index).ok().filter(|real| *real != uri.rest) {
+        return Err(alternative(&uri.rest, &real).at(&uri.text));
+    }
     if !facts.is_ethernet() {
         return Err(Problem::host(format!(
             "the frames of interface '{}' have no Ethernet header (hardware type {})",
