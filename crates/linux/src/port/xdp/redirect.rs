@@ -145,7 +145,9 @@ fn new(
     let (link, mode, why_generic) = patiently(|| attach(program.as_fd(), interface, wanted));
     let link = link.map_err(|e| match e.raw_os_error() {
         _ if taken(&e) => Problem::host(format!("another XDP program is attached to {name}"))
-            .help(format!("see 'ip link show dev {name}'; 'ip link set dev {name} xdp off' removes it")),
+            .help(format!(
+                "end the process that holds it; where none does, 'ip link set dev {name} xdp off' removes it ('ip link show dev {name}' tells its number)"
+            )),
         Some(libc::ERANGE | libc::EINVAL | libc::EOPNOTSUPP) => {
             let mode = word(&Mode::NAMES, mode);
             Problem::host(format!("{name} takes no {mode} XDP program as it is set up: {e}"))
@@ -245,5 +247,30 @@ mod tests {
             there()
         });
         assert!(looks > 1 && taken(&error.unwrap_err()));
+    }
+
+    #[test]
+    fn a_program_that_a_process_holds_is_not_said_to_go_by_ip_link() {
+        let inside = nix::unistd::geteuid().is_root().then(netns::create);
+        let Some(Ok(inside)) = inside else {
+            return println!("SKIP: a second XDP program: needs root (network namespaces)");
+        };
+        let ip = |arguments: &str| {
+            std::process::Command::new("ip").args(arguments.split(' ')).output().unwrap().status.success()
+        };
+        netns::within(inside.as_fd(), || {
+            assert!(ip("link add h0 type veth peer name h1") && ip("link set h0 up"));
+            let open = || crate::port::open("xdp:h0", &Default::default());
+            let first = crate::port::sink::Sink::open("h0").unwrap();
+            let refused = open().unwrap_err().to_string();
+            assert!(
+                refused.contains("another XDP program is attached to h0; end the process that holds it"),
+                "{refused}"
+            );
+            assert!(!ip("link set dev h0 xdp off"), "a program that is held stays");
+            drop(first);
+            open().unwrap();
+        })
+        .unwrap();
     }
 }
