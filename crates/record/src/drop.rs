@@ -329,7 +329,7 @@ drops! {
     }
     /// A program of tc or XDP dropped.
     TC "tc" at "any interface, by the witness" {
-        kernel: &["TC_INGRESS", "TC_EGRESS", "XDP", "XDP_ABORTED", "xdp_generic"],
+        kernel: &["TC_INGRESS", "TC_EGRESS", "XDP", "XDP_ABORTED", "xdp_generic", "veth_xdp"],
     }
     /// The interface received and dropped, before or behind a tap.
     RX_DROPPED "rx_dropped" at "`tap IF`, `bridge BR`, `ip forward`, `ip in`; `pathlab capture`" {
@@ -641,6 +641,8 @@ mod tests {
         assert_eq!(unspecified("noop_enqueue"), [LINK_DOWN, QDISC_FULL], "the longest part decides");
         assert_eq!(unspecified("pfifo_fast_enqueue"), [QDISC_FULL, LINK_DOWN]);
         assert_eq!(unspecified("veth_xmit"), [MTU_EXCEEDED, LINK_DOWN, TX_DROPPED]);
+        // A veth frees what its program threw away; that was a buffer, as all that a local socket sent is.
+        assert_eq!(unspecified("veth_xdp_rcv_skb"), [TC]);
         assert_eq!(unspecified("nf_hook_slow"), [FILTER, SEND_EPERM]);
         assert_eq!((unspecified("schedule"), names("NOT_SPECIFIED", None)), (vec![], vec![]));
     }

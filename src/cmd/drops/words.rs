@@ -71,7 +71,7 @@ pub fn report(report: &DropsReport) -> String {
         [] => "no counter of a driver moved that would tell it",
         _ => "only the counters of drivers above tell it",
     };
-    lines.push(format!("XDP_DROP has no event: {by_driver}."));
+    lines.push(format!("XDP_DROP of what was no buffer yet has no event: {by_driver}."));
     lines.join("\n")
 }
 
