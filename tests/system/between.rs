@@ -10,6 +10,10 @@ use serde_json::Value;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// Pairs at most; a trial ends after 9 or 13 where these tell enough. Of six one that does not follow leaves it open: a stream of 150 ms may fall on a
+/// moment in which the machine does something else.
+const PAIRS: &str = "20";
+
 /// Two hosts of a lab: a, where commands are given, and b, which answers tests at 10.0.0.2.
 struct Pair {
     lab: TestLab,
@@ -155,10 +159,10 @@ fn two_plans_are_compared_between_two_hosts() {
     let unsegmented = plan("unsegmented.plan", "set a/eth0:feature.tx-tcp-segmentation=off\n");
     let _server = pair.serve(&["--observe"]);
     let steal = Steal::begin();
-    let output = pair.at_a(&["compare", &usual, &unsegmented, "--pairs", "6", "--json"]);
+    let output = pair.at_a(&["compare", &usual, &unsegmented, "--pairs", PAIRS, "--json"]);
     let trial = document(&output);
     let test = &trial["tests"][0];
-    let is_worse = test["verdict"]["is"] == "changed" && test["effect"]["high"].as_f64() < Some(0.8);
+    let is_worse = test["verdict"]["is"] == "changed" && test["effect"]["value"].as_f64() < Some(0.8);
     if steal.holds("plans between two hosts", is_worse, format_args!("{trial:#}")) {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
     }
@@ -185,7 +189,7 @@ fn a_slow_host_is_cured_by_what_the_doctor_advises() {
     let _server = pair.serve(&["--observe"]);
     pair.lab.must("a", "ethtool -K eth0 tso off");
     let steal = Steal::begin();
-    let flags = ["prove", "--doctor", "--most", "1", "--plan", &plan, "--pairs", "6", "--json"];
+    let flags = ["prove", "--doctor", "--most", "1", "--plan", &plan, "--pairs", PAIRS, "--json"];
     let output = pair.at_a(&flags);
     let proof = document(&output);
     let is_better = output.status.code() == Some(0) && proof["proofs"][0]["is_better"] == true;
