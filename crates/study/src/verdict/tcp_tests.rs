@@ -227,6 +227,10 @@ fn a_cpu_for_both_ends_and_a_thread_without_time_are_convicted() {
         "{found:?}"
     );
     assert_eq!(word(&threads([89, 42], [2, 2], [None, None])), "generator_cpu");
+    // A full CPU makes segments overtake each other; what comes of that is its doing as long as it is little.
+    for (share, wanted) in [(0.013, "generator_cpu"), (0.03, "spurious_retransmissions")] {
+        assert_eq!(word(&resent(threads([89, 42], [2, 2], [None, None]), share, 100)), wanted, "{share}");
+    }
     assert_eq!(word(&threads([40, 93], [2, 2], [None, None])), "receiver_cpu");
     let mut test = threads([40, 40], [0, 0], [None, None]);
     test.cpu[1] = CpuTime { cpu: 1, softirq: 99, idle: 1, ..CpuTime::default() };
