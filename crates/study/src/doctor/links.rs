@@ -265,16 +265,15 @@ pub(super) const RULES: &[DoctorRule] = &[
         risk: "",
         source: "general knowledge",
         look: |look| {
-            let mut differ = vec![];
-            for name in ["driver", "firmware", "kernel"] {
-                // A tap has no firmware.
-                let (Ok(ours), Ok(theirs)) = (look.text(name), look.text(&format!("peer.{name}"))) else {
-                    continue;
-                };
-                if ours != theirs {
-                    differ.push(format!("{name} {ours}, there {theirs}"));
-                }
+            let both = |name| Some((name, look.text(name).ok()?, look.text(&format!("peer.{name}")).ok()?));
+            // A tap has no firmware.
+            let told: Vec<_> = ["driver", "firmware", "kernel"].into_iter().filter_map(both).collect();
+            if told.is_empty() {
+                return Err("driver, firmware, kernel: the two ends tell none in common".into());
             }
+            let differ = told.into_iter().filter(|(_, ours, theirs)| ours != theirs);
+            let differ: Vec<String> =
+                differ.map(|(name, ours, theirs)| format!("{name} {ours}, there {theirs}")).collect();
             when(!differ.is_empty(), 0.1, differ.join("; "))
         },
     },
