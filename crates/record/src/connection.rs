@@ -2,7 +2,7 @@
 
 use crate::line;
 use crate::tcp::{TcpDecomposition, TcpSample};
-use crate::{Latency, Limit, Problem, Result};
+use crate::{Latency, Limit, Prefix, Problem, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -219,7 +219,7 @@ enum Which {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    Address(IpAddr, u8),
+    Address(Prefix),
     Port(u16),
 }
 
@@ -304,34 +304,21 @@ impl ConnectionFilter {
     }
 }
 
-/// An address with a length, or whole.
+/// An address with a length, or whole; it may stand in brackets.
 fn address(text: &str) -> Option<End> {
     let (address, length) =
         text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
     let address: IpAddr = address.trim_matches(['[', ']']).parse().ok()?;
-    let bits = if address.is_ipv4() { 32 } else { 128 };
-    let length = length.map_or(Some(bits), |length| length.parse().ok())?;
-    (length <= bits).then_some(End::Address(address, length))
+    let with = |length| Prefix::parse(&format!("{address}/{length}"));
+    length.map_or(Some(Prefix::host(address)), with).map(End::Address)
 }
 
 fn is_at(side: &SocketAddr, end: End) -> bool {
     match end {
         End::Port(port) => side.port() == port,
-        End::Address(wanted, length) => {
-            // A socket of IPv6 shows peers of IPv4 as ::ffff:a.b.c.d.
-            let found = if wanted.is_ipv4() { side.ip().to_canonical() } else { side.ip() };
-            match (found, wanted) {
-                (IpAddr::V4(found), IpAddr::V4(wanted)) => {
-                    let shift = 32 - u32::from(length);
-                    found.to_bits().checked_shr(shift) == wanted.to_bits().checked_shr(shift)
-                }
-                (IpAddr::V6(found), IpAddr::V6(wanted)) => {
-                    let shift = 128 - u32::from(length);
-                    found.to_bits().checked_shr(shift) == wanted.to_bits().checked_shr(shift)
-                }
-                _ => false,
-            }
-        }
+        // A socket of IPv6 shows peers of IPv4 as ::ffff:a.b.c.d.
+        End::Address(wanted) if wanted.address.is_ipv4() => wanted.contains(side.ip().to_canonical()),
+        End::Address(wanted) => wanted.contains(side.ip()),
     }
 }
 

@@ -36,6 +36,7 @@ pub mod llstat;
 pub mod observation;
 pub mod path;
 pub mod port;
+pub mod prefix;
 pub mod problem;
 pub mod rate;
 pub mod run;
@@ -66,6 +67,7 @@ pub use ledger::{Drop, DropSource, Ledger, NamedCount, Station, StationKind, Wit
 pub use observation::HostObservation;
 pub use path::{Hop, NodeRole, Path};
 pub use port::{PORT_KINDS, PlaceDrop, PortKind, PortSetting, StampReport, StampSeen, Through};
+pub use prefix::Prefix;
 pub use problem::{Problem, ProblemKind, Result};
 pub use rate::Rate;
 pub use run::{ActorUsage, OtherWork, PathVariant, RunRecord, TestRecord};

@@ -1,68 +1,14 @@
 //! Addresses with their prefixes: given to interfaces, listed.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use netlink_bindings::rt_addr;
+pub use record::Prefix;
 
 use super::{Answer, Netlink};
 
 /// `IFA_F_NODAD` (`if_addr.h`): the address is usable at once and asks nobody.
 const NO_DAD: u32 = 0x02;
-
-/// An address with the length of its network's prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Prefix {
-    /// The address; of a route, the network.
-    pub address: IpAddr,
-    /// Bits that name the network.
-    pub length: u8,
-}
-
-impl Prefix {
-    /// From `ADDRESS/LENGTH`; none where it is not that.
-    pub fn parse(text: &str) -> Option<Prefix> {
-        let (address, length) = text.split_once('/')?;
-        let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        (length <= most && !text.contains('+')).then_some(Prefix { address, length })
-    }
-
-    /// The address with all bits after the prefix cleared.
-    pub fn network(self) -> IpAddr {
-        match self.address {
-            IpAddr::V4(v4) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or(0);
-                IpAddr::V4((u32::from(v4) & mask).into())
-            }
-            IpAddr::V6(v6) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.length)).unwrap_or(0);
-                IpAddr::V6((u128::from(v6) & mask).into())
-            }
-        }
-    }
-
-    /// The version of IP: 4 or 6.
-    pub fn version(self) -> u8 {
-        if self.address.is_ipv4() { 4 } else { 6 }
-    }
-
-    /// The network itself, without the host's part.
-    pub fn whole(self) -> Prefix {
-        Prefix { address: self.network(), ..self }
-    }
-
-    /// True when the address lies in this network (and is of the same family).
-    pub fn contains(self, address: IpAddr) -> bool {
-        self.address.is_ipv4() == address.is_ipv4() && Prefix { address, ..self }.network() == self.network()
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
 
 impl Netlink {
     /// Gives an address to an interface, usable at once.

@@ -425,14 +425,12 @@ fn parse_root(text: &str) -> Option<Root> {
 }
 
 fn parse_prefix(text: &str) -> Option<Prefix> {
-    let (address, length) = match text {
-        "default" => ("0.0.0.0", "0"),
-        "default6" => ("::", "0"),
-        other => other.split_once('/')?,
+    let written = match text {
+        "default" => "0.0.0.0/0",
+        "default6" => "::/0",
+        other => other,
     };
-    let prefix = Prefix { address: address.parse().ok()?, length: length.parse().ok()? };
-    let longest = if prefix.address.is_ipv4() { 32 } else { 128 };
-    (prefix.length <= longest).then(|| prefix.whole())
+    Prefix::parse(written).map(Prefix::whole)
 }
 
 /// The file of a sysctl: dots part the name, and a slash stands for a dot inside a part.

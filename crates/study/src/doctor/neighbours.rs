@@ -7,6 +7,7 @@
 //! **Price.** Two hosts may give the same network to two links. Addresses that every host has for itself (loopback, link-local, those that
 //! both hosts have, as bridges of containers do) say nothing.
 
+use record::Prefix;
 use record::facts::{Fact, Facts, Known};
 use std::net::IpAddr;
 
@@ -25,29 +26,21 @@ pub(super) fn with_other_ends(facts: &Facts, peer: &Facts) -> Facts {
     facts
 }
 
-/// An address and its network: the bits of the prefix, and how many.
-type Address = (IpAddr, (u128, u32));
-
-fn networks(known: &Known) -> Vec<Address> {
+/// Its addresses in networks of one link between hosts.
+fn networks(known: &Known) -> Vec<Prefix> {
     let Some(Fact::Text(text)) = known.get("addresses") else { return vec![] };
-    text.split_whitespace().filter_map(network).collect()
+    let is_own = |address| match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_loopback(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.is_loopback(),
+    };
+    let is_shared = |prefix: &Prefix| {
+        !is_own(prefix.address) && prefix.length > 0 && *prefix != Prefix::host(prefix.address)
+    };
+    text.split_whitespace().filter_map(Prefix::parse).filter(is_shared).collect()
 }
 
-/// None for an address whose network is not of one link between hosts.
-fn network(text: &str) -> Option<Address> {
-    let (address, length) = text.split_once('/')?;
-    let (address, length): (IpAddr, u32) = (address.parse().ok()?, length.parse().ok()?);
-    let (bits, of, is_own) = match address {
-        IpAddr::V4(v4) => (u32::from(v4).into(), 32, v4.is_link_local() || v4.is_loopback()),
-        IpAddr::V6(v6) => (u128::from(v6), 128, v6.is_unicast_link_local() || v6.is_loopback()),
-    };
-    (!is_own && (1..of).contains(&length)).then(|| (address, (bits >> (of - length), length)))
-}
-
-fn meet(ours: &[Address], theirs: &[Address]) -> bool {
-    let same = |(address, network): &Address, (other, its): &Address| {
-        address != other && address.is_ipv4() == other.is_ipv4() && network == its
-    };
+fn meet(ours: &[Prefix], theirs: &[Prefix]) -> bool {
+    let same = |one: &Prefix, other: &Prefix| one.address != other.address && one.whole() == other.whole();
     ours.iter().any(|one| theirs.iter().any(|other| same(one, other)))
 }
 

@@ -2,9 +2,8 @@
 
 use record::conditions::{Conditions, ConfigChange};
 use record::validity::Unwatched;
-use record::{Hop, TestRecord};
+use record::{Hop, Prefix, TestRecord};
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 /// A test with the interfaces and nodes of its path.
 pub struct Case<'a> {
@@ -98,22 +97,7 @@ pub fn place(node: &str, interface: &str) -> String {
 
 /// Whether a prefix (`10.0.0.0/24`) or an address holds one of these addresses.
 pub fn holds(prefix: &str, addresses: &[String]) -> bool {
-    let (network, length) =
-        prefix.split_once('/').map_or((prefix, None), |(network, length)| (network, Some(length)));
-    let Ok(network) = network.parse::<IpAddr>() else { return false };
-    let is_in = |address: &String| {
-        let address = address.parse::<IpAddr>().ok()?;
-        let length = length.map_or(Some(128), |length| length.parse::<u32>().ok())?;
-        Some(address.is_ipv4() == network.is_ipv4() && head(address, length) == head(network, length))
-    };
-    addresses.iter().any(|address| is_in(address) == Some(true))
-}
-
-/// The first bits of an address.
-fn head(address: IpAddr, length: u32) -> u128 {
-    let (bits, width) = match address {
-        IpAddr::V4(v4) => (u128::from(u32::from(v4)), 32),
-        IpAddr::V6(v6) => (u128::from(v6), 128),
-    };
-    bits.checked_shr(width - length.min(width)).unwrap_or(0)
+    let alone = || prefix.parse().ok().map(Prefix::host);
+    let Some(prefix) = Prefix::parse(prefix).or_else(alone) else { return false };
+    addresses.iter().any(|address| address.parse().is_ok_and(|address| prefix.contains(address)))
 }
