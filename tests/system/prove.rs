@@ -6,7 +6,7 @@ use crate::support::{TestLab, again, installed, is_root, pathlab, run, run_ok, s
 use crate::tcp_verdicts::{WIRE, wire};
 use crate::{alone, beside};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What an independent tool says of a node.
 fn inside(lab: &TestLab, node: &str, line: &str) -> String {
@@ -294,9 +294,9 @@ fn settings_of_a_plan_hold_for_its_tests_and_are_put_back() {
     // Killed while its tests run.
     std::fs::write(at("long.plan"), text.replace("100ms", "20s")).unwrap();
     let mut long = start(pathlab(&[&["run", &at("long.plan")], &flags[..]].concat()));
-    let since = std::time::Instant::now();
+    let since = Instant::now();
     while state()[1] == before[1] {
-        assert!(since.elapsed() < Duration::from_secs(20), "it was never set");
+        assert!(since.elapsed() < Duration::from_secs(60), "it was never set");
     }
     long.kill().unwrap();
     long.wait().unwrap();
@@ -323,7 +323,15 @@ fn a_proof_that_is_killed_leaves_the_lab_as_it_was() {
     for moment in 0..KILLS {
         let flags = ["b/net.ipv4.ip_default_ttl=65", "--lab", &lab.name, "--plan", &plan, "--dir", &records];
         let mut proof = start(pathlab(&[&["prove"], &flags[..]].concat()));
-        std::thread::sleep(Duration::from_millis(200 + 130 * u64::from(moment)));
+        // Half of them at some moment, and half when the knob has been set, however long a loaded machine takes for that.
+        if moment % 2 == 0 {
+            std::thread::sleep(Duration::from_millis(200 + 130 * u64::from(moment)));
+        } else {
+            let ends = Instant::now() + Duration::from_secs(60);
+            while ttl() == before {
+                assert!(Instant::now() < ends, "it was never set");
+            }
+        }
         proof.kill().unwrap();
         proof.wait().unwrap();
         changed += u32::from(ttl() != before);
