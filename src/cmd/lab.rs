@@ -30,7 +30,7 @@ enum LabCommand {
     /// Build a lab that stays up until `lab down`.
     Up {
         /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp, rule,
-        /// vxlan, macvlan, ipvlan, bridge-address.
+        /// vxlan, macvlan, ipvlan, bond, bond-vlan, bridge-address, wan.
         file: String,
         /// The lab's name [default: the file's name without its ending].
         #[arg(long)]
@@ -65,7 +65,7 @@ enum LabCommand {
     /// Print a topology as it was read.
     Show {
         /// A topology file, or one of pair, bridge, router, bottleneck, line3, null, switch, ovs, ecmp, rule,
-        /// vxlan, macvlan, ipvlan, bridge-address.
+        /// vxlan, macvlan, ipvlan, bond, bond-vlan, bridge-address, wan.
         file: String,
     },
     /// Hold the lab of an unprivileged user; started by `lab up`.

@@ -183,21 +183,44 @@ fn a_bridge_waits_for_what_its_only_port_lies_over() {
     assert!(err.contains("the kernel refuses"), "{err}");
 }
 
+/// A lab that this kernel cannot have: why is said, and nothing of it is left.
+fn is_refused(lab: &str, place: &str, lacking: &str) {
+    if !crate::support::is_root() {
+        return;
+    }
+    let name = format!("none-of-{lab}");
+    let output = run(&["lab", "up", lab, "--name", &name]);
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    assert!(err.contains(place) && err.contains(&format!("this kernel lacks {lacking}")), "{err}");
+    let labs = String::from_utf8_lossy(&run(&["lab", "list"]).stdout).into_owned();
+    assert!(!labs.contains(&name), "{labs}");
+}
+
+/// What happens on the way is tested in a virtual machine, too (`vm.rs`), whose kernel has netem.
+#[test]
+fn a_long_way_is_as_said_or_the_host_is_said_to_have_none() {
+    let _turn = beside();
+    let mut tool = command("unshare");
+    tool.args(["-n", "sh", "-c", "ip link set lo up && tc qdisc add dev lo root netem delay 1ms"]);
+    if !finish(start(tool), Duration::from_secs(60)).status.success() {
+        is_refused("wan", "interface r:eth0", "netem (CONFIG_NET_SCH_NETEM)");
+        return skip("a long way on this host", "this kernel has no netem (CONFIG_NET_SCH_NETEM)");
+    }
+    let Some(lab) = lab("wan", "wan") else { return };
+    let qdiscs = told(&lab, "r", "tc -j qdisc show dev eth1");
+    let kinds: Vec<_> = qdiscs.iter().map(|qdisc| qdisc["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["netem", "tbf"], "{qdiscs:?}");
+    let options = &qdiscs[0]["options"];
+    assert_eq!((&options["delay"]["delay"], &options["loss-random"]["loss"]), (&json!(0.02), &json!(0.001)));
+    as_said_and_gone(lab);
+}
+
 #[test]
 fn containers_have_ipvlans_or_the_host_is_said_to_have_none() {
     let _turn = beside();
     if !has("ipvlan") {
-        let output = run(&["lab", "up", "ipvlan", "--name", "none-of-ipvlan"]);
-        let err = String::from_utf8_lossy(&output.stderr).into_owned();
-        if crate::support::is_root() {
-            assert_eq!(output.status.code(), Some(3), "{err}");
-            assert!(
-                err.contains("ipvlan a:eth0") && err.contains("this kernel lacks ipvlan (CONFIG_IPVLAN)"),
-                "{err}"
-            );
-            let labs = String::from_utf8_lossy(&run(&["lab", "list"]).stdout).into_owned();
-            assert!(!labs.contains("none-of-ipvlan"), "{labs}");
-        }
+        is_refused("ipvlan", "ipvlan a:eth0", "ipvlan (CONFIG_IPVLAN)");
         return skip("frames over ipvlan", "this kernel has none (CONFIG_IPVLAN)");
     }
     for mode in ["l2", "l3", "l3s"] {

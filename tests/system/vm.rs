@@ -68,9 +68,16 @@ fn accelerator(unpacked: &Path) -> &'static str {
 
 /// What comes of a command in a machine with one CPU, and the folder that it shares: with this file in it, by name and text.
 fn carried_out(what: &str, cables: &str, file: (&str, &str), words: &[&str]) -> Option<(TempDir, Output)> {
+    with_files(what, cables, &[file], words)
+}
+
+/// The same with several files.
+fn with_files(what: &str, cables: &str, files: &[(&str, &str)], words: &[&str]) -> Option<(TempDir, Output)> {
     let unpacked = unpacked(what)?;
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join(file.0), file.1).unwrap();
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
     let accelerator = accelerator(&unpacked);
     let arguments = [&["--cpus", "1", "--cables", cables, "--accel", accelerator], words].concat();
     let output = finish(start(vm(&unpacked, folder.path(), &arguments)), LIMIT);
@@ -150,15 +157,49 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
     assert_eq!(document(&shown, &[0])["id"], run["id"]);
 }
 
-/// What the kernel of this host may not have: containers under the hardware address of their host's card.
+/// What the kernel of this host may not have: containers under the hardware address of their host's card, and a long way behind it that
+/// loses frames and doubles others, all of which has its name, as often as the queueing disciplines say.
 #[test]
-fn ipvlans_over_a_card_close_their_ledger() {
+fn ipvlans_over_a_card_and_a_long_way_close_their_ledger() {
     let _turn = loud_for_long();
-    let plan = PLAN.replace("bond-vlan", "ipvlan");
+    let long = "interface h:eth0 delay 5ms lose 4% duplicate 3% reorder 2% rate 2mbit limit 9kB burst 9kB\n";
+    let lab = [include_str!("../../labs/ipvlan.lab"), long].concat();
+    let plan = PLAN.replace("bond-vlan", "own.lab") + "test udp-stream size 1000 rate 500pps count 400\n";
+    let files = [("own.plan", plan.as_str()), ("own.lab", &lab)];
     let words_of_run = ["run", "own.plan", "--repetitions", "1", "--json"];
-    let done = carried_out("ipvlans of another kernel", "1", ("own.plan", &plan), &words_of_run);
-    let Some((_folder, output)) = done else { return };
-    closes(&document(&output, &[0]));
+    let Some((_folder, output)) = with_files("ipvlans of another kernel", "1", &files, &words_of_run) else {
+        return;
+    };
+    let run = document(&output, &[0]);
+    let tests = run["tests"].as_array().unwrap();
+    let mut doubled = 0;
+    for test in tests {
+        assert_eq!(test["ledger"]["unexplained"].as_i64(), Some(0), "{}", test["ledger"]);
+        assert_eq!(test["ledger"]["witness"]["status"], "agrees", "{}", test["ledger"]);
+        let stations = test["ledger"]["stations"].as_array().unwrap();
+        let named = |name: &str| -> u64 {
+            let drops = stations.iter().flat_map(|station| station["drops"].as_array().unwrap());
+            drops.filter(|drop| drop["name"] == name).map(|drop| drop["count"].as_u64().unwrap()).sum()
+        };
+        let counted = |kind: &str| -> u64 {
+            let [before, after] = ["before", "after"].map(|when| {
+                let qdiscs = test[when]["nodes"]["h"]["qdiscs"].as_array().unwrap();
+                let one =
+                    qdiscs.iter().find(|one| one["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"));
+                one["drops"].as_u64().unwrap()
+            });
+            after - before
+        };
+        let (lost, full) = (counted("netem") - counted("tbf"), counted("tbf"));
+        assert_eq!((named("netem_drop"), named("qdisc_full")), (lost, full), "{}", test["ledger"]);
+        assert!(lost > 0 || test["spec"]["kind"] == "ping", "{}: nothing was lost", test["name"]);
+        // 4 Mbit/s into 2.
+        assert_eq!(full > 50, test["spec"]["size"] == 1000, "{full}: {}", test["name"]);
+        doubled += named("duplicate");
+        let usual = test["latency_ns"]["p50"].as_f64().unwrap();
+        assert!(usual > 4e6, "{}: {}", test["name"], test["latency_ns"]);
+    }
+    assert!(doubled > 0, "nothing came twice");
 }
 
 #[test]

@@ -210,9 +210,16 @@ drops! {
         kernel: &[
             "QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED", "QDISC_BURST_DROP", "CAKE_FLOOD", "FQ_BAND_LIMIT",
             "FQ_FLOW_LIMIT", "FQ_HORIZON_LIMIT", "_enqueue", "dev_xmit_skb", "dev_qdisc",
+            // What the queue inside a netem has no room for is freed when it would go on.
+            "netem_dequeue",
         ],
         may_be: &["noop_enqueue", "qdisc_reset", "skb_queue_purge", "kfree_skb_list", "rtnl_kfree_skbs", "qdisc_purge"],
         verdict: "qdisc", advice: "offer less, or raise the limit or the rate of this queue",
+    }
+    /// A network emulation (netem) lost it by chance, as it was told to, or held as many frames as it may.
+    NETEM_DROP "netem_drop" at "`qdisc IF`" {
+        kernel: &["netem_enqueue"], may_be: &["QDISC_DROP", "dev_xmit_skb", "dev_qdisc", "kfree_skb_list"],
+        verdict: "netem", advice: "this loss is made on purpose: see `tc qdisc show`, or `lose` in the topology",
     }
     /// The driver was busy when a port passed the queueing discipline by.
     DRIVER_BUSY "driver_busy" at "`port IF`, `program out IF`; the ports `int:` and `ring:` with `bypass=on` (ENOBUFS)" {
@@ -634,7 +641,8 @@ mod tests {
         let names = |reason, function| -> Vec<&str> {
             of_kernel(reason, function).iter().map(|row| row.name).collect()
         };
-        assert_eq!(names("QDISC_DROP", None), [QDISC_FULL, LINK_DOWN]);
+        assert_eq!(names("QDISC_DROP", None), [QDISC_FULL, NETEM_DROP, LINK_DOWN]);
+        assert_eq!(one_of_kernel("QDISC_DROP", None).map(|row| row.name), Some(QDISC_FULL));
         assert_eq!(names("NEIGH_QUEUEFULL", None), [NEIGHBOUR_UNRESOLVED, LINK_DOWN]);
         assert_eq!(names("NETFILTER_DROP", Some("ip_forward")), [FILTER, SEND_EPERM]);
         let unspecified = |function| names("NOT_SPECIFIED", Some(function));

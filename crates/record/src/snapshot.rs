@@ -4,7 +4,7 @@
 //! neighbours, and once for the host: softnet, CPU time by role, the actors' own CPU time and memory.
 //! A missing source is a missing entry, never a zero: what was not read is *unknown*.
 
-use crate::PlaceDrop;
+use crate::{PlaceDrop, drop};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -218,6 +218,18 @@ pub struct SwitchTableSample {
     pub lookups: u64,
     /// Frames that matched a rule.
     pub matched: u64,
+}
+
+impl QdiscSample {
+    /// A network emulation: it holds, loses and doubles frames as it was told to.
+    pub fn is_netem(&self) -> bool {
+        self.kind == "netem"
+    }
+
+    /// The name of what it drops itself.
+    pub fn drop_name(&self) -> &'static str {
+        if self.is_netem() { drop::NETEM_DROP } else { drop::QDISC_FULL }
+    }
 }
 
 impl NodeSnapshot {

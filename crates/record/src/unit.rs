@@ -210,6 +210,18 @@ pub(crate) fn fractional(text: &str, units: Units) -> Option<f64> {
     Some(number * written.of(units)? as f64)
 }
 
+/// Reads a chance, a percentage or a number from 0 to 1.
+///
+/// # Errors
+/// A sentence with examples.
+pub fn chance(text: &str) -> Result<f64, String> {
+    let (digits, whole) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
+    let number = digits.parse::<f64>().ok().filter(|number| (0.0..=whole).contains(number));
+    number
+        .map(|number| number / whole)
+        .ok_or_else(|| format!("'{text}' is not a chance (examples: 1%, 0.01)"))
+}
+
 /// Reads a length of time with its unit: `ns`, `us`, `ms`, `s`, `m` or `h`. In nanoseconds, a year at most.
 ///
 /// # Errors

@@ -333,7 +333,7 @@ mod tests {
                 ("forward", ["here", "there"], vec![(0, 10), (10, 9), (9, 1), (1, 0)]),
                 ("back", ["there", "here"], vec![(0, 9), (9, 8), (8, 0)]),
             ] {
-                let nodes = Nodes { from: ends[0], to: ends[1], programs: &[] };
+                let nodes = Nodes { from: ends[0], to: ends[1], programs: &[], emulated: &[] };
                 let found = sections(&seen.flow, leg, nodes).expect("a way");
                 let found: Vec<_> = found.iter().map(|one| (one.entered, one.left)).collect();
                 assert_eq!(found, sums, "{leg} {near_ns} {far_ns}");
@@ -351,7 +351,7 @@ mod tests {
             ("forward", ["here", "there"], [(0, 10), (10, 9), (9, 0)]),
             ("back", ["there", "here"], [(0, 9), (9, 8), (8, 0)]),
         ] {
-            let nodes = Nodes { from: ends[0], to: ends[1], programs: &[] };
+            let nodes = Nodes { from: ends[0], to: ends[1], programs: &[], emulated: &[] };
             let found = sections(&seen.flow, leg, nodes).expect("a way");
             let found: Vec<_> = found.iter().map(|one| (one.entered, one.left)).collect();
             assert_eq!(found, sums, "{leg}");

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use record::delta::sum as sum_of;
 use record::flow::{FlowCount, FlowInterface, FlowObservation, Hook};
 use record::unit::{count, many};
-use record::{Hop, NodeRole, Path, RunRecord, TestRecord, TestSpec};
+use record::{Hop, NodeRole, Path, RunRecord, Snapshot, TestRecord, TestSpec};
 
 /// A section of the path between counters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,9 +73,16 @@ pub struct Nodes<'a> {
     pub to: &'a str,
     /// Nodes with a program between their interfaces.
     pub programs: &'a [&'a str],
+    /// Nodes and interfaces with a network emulation, which may send a frame twice behind the counter there.
+    pub emulated: &'a [(&'a str, &'a str)],
 }
 
 impl Nodes<'_> {
+    fn may_double(self, link: &Section) -> bool {
+        let egress = link.hop.egress.as_deref().unwrap_or_default();
+        self.emulated.contains(&(link.hop.node.as_str(), egress))
+    }
+
     fn role(self, node: &str) -> NodeRole {
         match node {
             node if node == self.from => NodeRole::Sender,
@@ -90,6 +97,14 @@ impl Nodes<'_> {
 pub(crate) fn programs(path: &Path) -> Vec<&str> {
     let hops = path.forward.iter().chain(&path.back);
     hops.filter(|hop| hop.role == NodeRole::Forwarder).map(|hop| hop.node.as_str()).collect()
+}
+
+/// The nodes and interfaces whose frames a network emulation sends.
+pub(crate) fn emulated(snapshot: &Snapshot) -> Vec<(&str, &str)> {
+    let all =
+        snapshot.nodes.iter().flat_map(|(node, seen)| seen.qdiscs.iter().map(move |qdisc| (node, qdisc)));
+    let netem = all.filter(|(_, qdisc)| qdisc.is_netem());
+    netem.map(|(node, qdisc)| (node.as_str(), qdisc.interface.as_str())).collect()
 }
 
 /// The steps of a leg, in the order of the first frame; none when frames passed the counters by.
@@ -113,7 +128,8 @@ pub fn sections(flow: &FlowObservation, leg: &str, nodes: Nodes<'_>) -> Option<V
     };
     let found: Vec<Section> = sections.into_iter().map(step).collect();
     let most = |section: &Section| section.entered.saturating_add(section.uncounted);
-    let is_whole = found.iter().all(|section| !section.is_link || section.left <= most(section));
+    let is_counted = |link: &Section| link.left <= most(link) || nodes.may_double(link);
+    let is_whole = found.iter().all(|section| !section.is_link || is_counted(section));
     is_whole.then_some(found)
 }
 
@@ -252,7 +268,12 @@ impl<'a> Leg<'a> {
             None => section.stack().is_some() && section != origin && !self.leaves(section),
         };
         let (from, to) = (origin.stack(), receiver.and_then(Identity::stack));
-        let nodes = Nodes { from: from.unwrap_or_default(), to: to.unwrap_or_default(), programs: &[] };
+        let nodes = Nodes {
+            from: from.unwrap_or_default(),
+            to: to.unwrap_or_default(),
+            programs: &[],
+            emulated: &[],
+        };
         let section = |section: &Identity| Section {
             is_off_the_way: is_astray(section),
             uncounted: uncounted(self.flow, &self.passages, section),
@@ -444,8 +465,9 @@ fn counted(test: &TestRecord, leg: &str) -> Option<Vec<Section>> {
     let TestRecord { spec, flow, path, .. } = test;
     let flow = flow.as_ref().filter(|flow| flow.absent.is_none() && flow.missing.is_empty())?;
     let (from, to) = if leg == "forward" { (&spec.from, &spec.to) } else { (&spec.to, &spec.from) };
-    let programs = programs(path);
-    let sections = sections(flow, leg, Nodes { from, to, programs: &programs })?;
+    let (programs, emulated) = (programs(path), emulated(&test.after));
+    let nodes = Nodes { from, to, programs: &programs, emulated: &emulated };
+    let sections = sections(flow, leg, nodes)?;
     are_seen(&sections, passed_by(spec, path)).then_some(sections)
 }
 

@@ -273,13 +273,19 @@ fn configure(topology: &Topology, netlink: &mut Netlink, spec: &InterfaceSpec) -
             own_setting(&format!("net/{version}/neigh/{}/{key}", spec.name), value)?;
         }
     }
+    let place = format!("interface {}", spec.place());
+    let is_emulated = !spec.emulation.is_nothing();
+    if is_emulated {
+        let lacks = |refusal| lacking(&place, refusal, "netem (CONFIG_NET_SCH_NETEM)");
+        netlink.set_emulation(index, &spec.emulation).map_err(lacks)?;
+    }
     let mut set = || -> Result<(), Refusal> {
         if !spec.offloads.is_empty() {
             netlink.set_offloads(index, &spec.offloads)?;
         }
-        spec.shaper.map_or(Ok(()), |shaper| netlink.set_shaper(index, shaper))
+        spec.shaper.map_or(Ok(()), |shaper| netlink.set_shaper(index, shaper, is_emulated))
     };
-    set().map_err(|refusal| refused(&format!("interface {}", spec.place()), refusal))
+    set().map_err(|refusal| refused(&place, refusal))
 }
 
 /// Switches all interfaces on, those below first, and waits until they pass traffic. One that is switched on when what is below

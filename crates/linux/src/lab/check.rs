@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::live::Lab;
 use super::node::Node;
 use super::routing;
-use super::topology::{DEFAULT_MTU, InterfaceSpec, OffloadFeature, Prefix, Shaper, Topology, on_or_off};
+use super::topology::{
+    DEFAULT_MTU, Emulation, InterfaceSpec, OffloadFeature, Prefix, Shaper, Topology, emulated, on_or_off,
+};
 use crate::netlink::{LinkState, Mode, Netlink, Refusal, UpperState};
 
 /// What a card has at its root if nobody said anything (`net.core.default_qdisc`).
@@ -47,6 +49,7 @@ struct Facts {
     links: Vec<LinkState>,
     addresses: Vec<(u32, Prefix)>,
     shapers: BTreeMap<u32, Shaper>,
+    emulations: BTreeMap<u32, Emulation>,
     offloads: BTreeMap<u32, BTreeMap<OffloadFeature, bool>>,
     queues: BTreeMap<u32, (u32, u32)>,
     uppers: Vec<UpperState>,
@@ -115,6 +118,7 @@ fn facts(netlink: &mut Netlink) -> Result<Facts, Refusal> {
     let mut facts = Facts {
         addresses: netlink.addresses()?,
         shapers: netlink.shapers()?,
+        emulations: netlink.emulations()?,
         offloads: BTreeMap::new(),
         queues: BTreeMap::new(),
         uppers: netlink.uppers()?,
@@ -192,6 +196,7 @@ fn differences(
         is_stuck.then(|| "the bridge port does not forward".into()),
         bridging(lab.topology(), spec, &link.kind, facts.bonds.get(&link.index)),
         shaping(spec, link, facts.shapers.get(&link.index)),
+        emulation(spec, facts.emulations.get(&link.index)),
         stacking(lab.topology(), spec, facts.uppers.iter().find(|upper| upper.index == link.index)),
     ];
     let some = first.into_iter().chain(spec.offloads.iter().map(offload)).chain(rest).flatten();
@@ -234,11 +239,20 @@ fn shaping(spec: &InterfaceSpec, link: &LinkState, now: Option<&Shaper>) -> Opti
         }
         (Some(wanted), None) => unequal("qdisc", link.qdisc.clone(), format!("rate {}", rate(wanted))),
         (None, Some(now)) => Some(format!("it has a rate limit of {}", rate(now))),
+        (None, None) if !spec.emulation.is_nothing() && link.qdisc == "netem" => None,
         (None, None) if ["noqueue", "noop", ""].contains(&link.qdisc.as_str()) => None,
         // A card has a queue of its own.
         (None, None) if link.kind.is_empty() && OF_CARDS.contains(&link.qdisc.as_str()) => None,
         (None, None) => unequal("qdisc", link.qdisc.as_str(), "none"),
     }
+}
+
+fn emulation(spec: &InterfaceSpec, now: Option<&Emulation>) -> Option<String> {
+    let words = |one: &Emulation| match emulated(one).concat() {
+        none if none.is_empty() => "none".to_owned(),
+        words => words.trim_start().to_owned(),
+    };
+    unequal("netem", now.map_or("none".into(), words), words(&spec.emulation))
 }
 
 fn addressing(spec: &InterfaceSpec, link: &LinkState, now: &[(u32, Prefix)]) -> Vec<String> {

@@ -8,7 +8,7 @@ use super::forwarder::rule_lines;
 use super::topology::Topology;
 
 /// The labs that are part of the program: name and text.
-const BUILTIN: [(&str, &str); 16] = [
+const BUILTIN: [(&str, &str); 17] = [
     ("pair", include_str!("../../../../labs/pair.lab")),
     ("bridge", include_str!("../../../../labs/bridge.lab")),
     ("router", include_str!("../../../../labs/router.lab")),
@@ -24,6 +24,7 @@ const BUILTIN: [(&str, &str); 16] = [
     ("ipvlan", include_str!("../../../../labs/ipvlan.lab")),
     ("bond", include_str!("../../../../labs/bond.lab")),
     ("bond-vlan", include_str!("../../../../labs/bond-vlan.lab")),
+    ("wan", include_str!("../../../../labs/wan.lab")),
     ("bridge-address", include_str!("../../../../labs/bridge-address.lab")),
 ];
 

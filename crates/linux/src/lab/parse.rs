@@ -20,7 +20,7 @@ use record::line::{self, Word};
 use record::{PortKind, Problem, Result, unit};
 
 use super::forwarder::{Forwarder, ForwarderKind};
-use crate::netlink::BOND_MODES;
+use crate::netlink::{BOND_MODES, netem};
 
 use super::topology::{
     BridgeSpec, DEFAULT_MTU, InterfaceSpec, LinkSpec, Mac, NodeSpec, OffloadFeature, Prefix, Shaper,
@@ -35,6 +35,8 @@ pub(super) const LONGEST_NAME: usize = 32;
 const MOST_NODES: usize = 256;
 /// A veth takes 68 to 65535 (`drivers/net/veth.c`, `ETH_MIN_MTU`, `ETH_MAX_MTU`).
 const MTU: RangeInclusive<u32> = 68..=65535;
+/// As of a `fault:` port.
+const LONGEST_DELAY_NS: u64 = 60_000_000_000;
 /// IPv6 needs so much (RFC 8200 section 5); below, the kernel switches it off on the interface.
 const MTU_V6: u32 = 1280;
 
@@ -185,6 +187,25 @@ impl<'a> Line<'a> {
             self.meaning(bytes.filter(|&bytes| bytes > 0), word, what, EXAMPLE)
         };
         Ok(Shaper { rate_bps, limit_bytes: size("limit")?, burst_bytes: size("burst")? })
+    }
+
+    /// How long a frame is held.
+    fn time(&mut self, what: &str) -> Result<u64> {
+        let word = self.want(what)?;
+        let ns = unit::nanoseconds(word.text).map_err(|why| self.problem(word, why))?;
+        let long = format!("{what} is at most {}", unit::time_ns(LONGEST_DELAY_NS as f64));
+        self.refuse_if(ns > LONGEST_DELAY_NS, word, long, "")?;
+        Ok(ns)
+    }
+
+    /// A chance, in parts of a million.
+    fn chance(&mut self) -> Result<u32> {
+        let word = self.want("a chance, for example 1%,")?;
+        let chance = unit::chance(word.text).map_err(|why| self.problem(word, why))?;
+        let parts = (chance * f64::from(netem::WHOLE)).round() as u32;
+        let what = format!("'{}' is less than one in a million", word.text);
+        self.refuse_if(chance > 0.0 && parts == 0, word, what, "")?;
+        Ok(parts)
     }
 
     fn mac(&mut self) -> Result<Mac> {
@@ -400,6 +421,12 @@ impl Reader {
             "txqueuelen" => spec.tx_queue_len = line.number("the queue length", 0..=1_000_000)?,
             "queues" => spec.queues = line.number("the number of queues", 1..=64)?,
             "rate" => spec.shaper = Some(line.shaper()?),
+            "delay" => spec.emulation.delay_ns = line.time("the delay")?,
+            "jitter" => spec.emulation.jitter_ns = line.time("the jitter")?,
+            "lose" => spec.emulation.lose = line.chance()?,
+            "duplicate" => spec.emulation.duplicate = line.chance()?,
+            "reorder" => spec.emulation.reorder = line.chance()?,
+            "corrupt" => spec.emulation.corrupt = line.chance()?,
             "mac" => spec.mac = Some(line.mac()?),
             "address" => self.addresses(line, spec)?,
             "offload" => {
@@ -409,7 +436,7 @@ impl Reader {
             text => {
                 let words = OffloadFeature::ALL.map(OffloadFeature::word);
                 let known = OffloadFeature::ALL.into_iter().find(|offload| offload.word() == text);
-                let help = "the options are mtu, txqueuelen, queues, rate, address, mac, offload, ";
+                let help = "the options are mtu, txqueuelen, queues, rate, delay, jitter, lose, duplicate, reorder, corrupt, address, mac, offload, ";
                 let help = format!("{help}{}", words.join(", "));
                 let offload = line.meaning(known, word, format!("unknown option '{text}'"), &help)?;
                 spec.offloads.insert(offload, line.switch()?);
@@ -545,12 +572,27 @@ fn check_forwarder(topology: &Topology, spec: &NodeSpec) -> Result<()> {
     }
 }
 
+/// Delay and faults of an interface make sense together.
+fn check_emulation(spec: &InterfaceSpec) -> Result<()> {
+    let emulation = &spec.emulation;
+    let refuse =
+        |what: &str, help: &str| Err(Problem::input(format!("interface {} {what}", spec.place())).help(help));
+    if emulation.jitter_ns > emulation.delay_ns {
+        return refuse("has more jitter than delay", "a frame cannot be held for less than no time");
+    }
+    if emulation.reorder > 0 && emulation.delay_ns == 0 {
+        return refuse("reorders without a delay", "a frame overtakes those that are held: say 'delay' too");
+    }
+    Ok(())
+}
+
 /// What can be judged only when everything is known.
 fn check_whole(topology: &Topology) -> Result<()> {
     if topology.nodes.is_empty() {
         return Err(Problem::input("it has no nodes").help("begin with 'node a b'"));
     }
     topology.nodes.iter().try_for_each(|node| check_forwarder(topology, node))?;
+    topology.all_interfaces().try_for_each(check_emulation)?;
     for end in topology.ends() {
         let frame = end.mtu.unwrap_or(DEFAULT_MTU) + 14;
         let Some(Shaper { limit_bytes: limit, burst_bytes: burst, .. }) = end.shaper else { continue };

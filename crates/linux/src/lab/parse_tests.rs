@@ -61,6 +61,14 @@ fn what_is_wrong_is_said_with_its_place_and_what_would_be_right() {
         ("node a b\nlink a:x -- b:x rate fast limit 1kB burst 1kB", "'fast' is not a rate"),
         ("node a b\nlink a:x -- b:x rate 1bit limit 9kB burst 9kB", "a whole number of bytes each second"),
         ("node a b\nlink a:x -- b:x rate 1mbit limit 0B burst 9kB", "'0B' is not a number of bytes"),
+        ("node a b\nlink a:x -- b:x delay 20", "'20' is not a time (examples: 250ns, 20us"),
+        ("node a b\nlink a:x -- b:x delay 61s", "the delay is at most 60.0 s"),
+        ("node a b\nlink a:x -- b:x delay 1ms jitter 2ms", "interface a:x has more jitter than delay"),
+        ("node a b\nlink a:x -- b:x reorder 1%", "interface a:x reorders without a delay"),
+        ("node a b\nlink a:x -- b:x lose 101%", "x.lab:2:22: '101%' is not a chance (examples: 1%, 0.01)"),
+        ("node a b\nlink a:x -- b:x lose 1e-9", "'1e-9' is less than one in a million"),
+        ("node a b\nlink a:x -- b:x lose", "x.lab:2:21: a chance, for example 1%, is missing"),
+        ("node a b\nlink a:x -- b:x lose 1% lose 2%", "'lose' is said twice"),
         (
             "node a b\nlink a:x -- b:x rate 1mbit limit 9kB burst 1kB",
             "a full frame is 1514 B and would never leave",
@@ -373,6 +381,7 @@ fn options() -> impl Strategy<Value = String> {
     let offload = (prop::sample::select(&OffloadFeature::ALL[..]), any::<bool>());
     let offloads = prop::collection::btree_map(offload.clone().prop_map(|o| o.0), any::<bool>(), 0..7);
     let all = prop::option::weighted(0.1, any::<bool>());
+    let emulation = (0u64..9_000_000, 0u32..1_000_000, 0u32..1_000_000);
     let shaper = prop::option::of((1u64..10_000_000_000, 1600u32..u32::MAX, 1600u32..100_000_000));
     (
         prop::option::of(1280u32..1586),
@@ -381,8 +390,9 @@ fn options() -> impl Strategy<Value = String> {
         offloads,
         all,
         shaper,
+        prop::option::of(emulation),
     )
-        .prop_map(|(mtu, length, queues, offloads, all, shaper)| {
+        .prop_map(|(mtu, length, queues, offloads, all, shaper, emulation)| {
             let mut text = String::new();
             let switch = |on| if on { "on" } else { "off" };
             text += &mtu.map(|v| format!(" mtu {v}")).unwrap_or_default();
@@ -392,6 +402,10 @@ fn options() -> impl Strategy<Value = String> {
             text += &queues.map(|v| format!(" queues {v}")).unwrap_or_default();
             if let Some((rate, limit, burst)) = shaper {
                 text += &format!(" rate {}bit limit {limit}B burst {burst}B", rate * 8);
+            }
+            if let Some((delay, lose, reorder)) = emulation {
+                let (lose, reorder) = (f64::from(lose) / 1e4, f64::from(reorder) / 1e6);
+                text += &format!(" delay {}ns jitter {delay}ns lose {lose}% reorder {reorder}", delay + 1);
             }
             text
         })

@@ -16,8 +16,8 @@ use std::fmt;
 use super::forwarder::Forwarder;
 use crate::netlink::NewLink;
 pub use crate::netlink::{
-    Mark, Mode, NextHop, OffloadFeature, PolicyAction, PolicyRule, Prefix, RouteAction, RouteType, Shaper,
-    StaticRoute, UpperKind, Vxlan,
+    Emulation, Mark, Mode, NextHop, OffloadFeature, PolicyAction, PolicyRule, Prefix, RouteAction, RouteType,
+    Shaper, StaticRoute, UpperKind, Vxlan,
 };
 
 /// The MTU of an interface that says none.
@@ -55,6 +55,8 @@ pub struct InterfaceSpec {
     pub offloads: BTreeMap<OffloadFeature, bool>,
     /// Rate limit on what leaves.
     pub shaper: Option<Shaper>,
+    /// Delay and faults of what leaves.
+    pub emulation: Emulation,
     /// Addresses, v4 and v6, in the order of the file.
     pub addresses: Vec<Prefix>,
     /// Hardware address; none: as the kernel gives.
@@ -338,7 +340,21 @@ fn shared_options(end: &InterfaceSpec) -> Vec<String> {
         let size = |bytes: u32| scaled(u64::from(bytes), &[("MB", 1_000_000), ("kB", 1000), ("B", 1)]);
         options.push(format!(" rate {rate} limit {} burst {}", size(limit_bytes), size(burst_bytes)));
     }
+    options.extend(emulated(&end.emulation));
     options
+}
+
+/// Delay and faults of an end, each with a space before it.
+pub(super) fn emulated(emulation: &Emulation) -> Vec<String> {
+    let time = |ns: u64| scaled(ns, &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)]);
+    // In percent, four digits behind the point are parts of a million.
+    let chance = |parts: u32| format!("{}%", f64::from(parts) / 10_000.0);
+    let Emulation { delay_ns, jitter_ns, lose, duplicate, reorder, corrupt } = *emulation;
+    let times = [("delay", delay_ns), ("jitter", jitter_ns)].into_iter().filter(|(_, ns)| *ns > 0);
+    let chances = [("lose", lose), ("duplicate", duplicate), ("reorder", reorder), ("corrupt", corrupt)];
+    let chances = chances.into_iter().filter(|(_, parts)| *parts > 0);
+    let times = times.map(|(word, ns)| format!(" {word} {}", time(ns)));
+    times.chain(chances.map(|(word, parts)| format!(" {word} {}", chance(parts)))).collect()
 }
 
 /// The `interface` line of an end: what the other end does not share, and addresses.

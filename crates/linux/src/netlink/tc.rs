@@ -7,6 +7,9 @@ use record::snapshot::TC_ROOT;
 
 use super::{Answer, Netlink};
 
+/// The one place inside a qdisc of the handle 1: where frames wait (`netem`).
+const INSIDE: u32 = 0x1_0001;
+
 /// A rate limit on what leaves an interface (`tbf`, `net/sched/sch_tbf.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shaper {
@@ -19,11 +22,11 @@ pub struct Shaper {
 }
 
 impl Netlink {
-    /// Limits the rate of what leaves an interface.
-    pub fn set_shaper(&mut self, index: u32, shaper: Shaper) -> Answer {
+    /// Limits the rate of what leaves an interface: at its root, or inside the netem that is there ([`Netlink::set_emulation`]).
+    pub fn set_shaper(&mut self, index: u32, shaper: Shaper, is_inside: bool) -> Answer {
         let bytes_per_second = shaper.rate_bps / 8;
-        let header =
-            tc::Tcmsg { ifindex: index as i32, handle: 0x1_0000, parent: TC_ROOT, ..Default::default() };
+        let (handle, parent) = if is_inside { (0x2_0000, INSIDE) } else { (0x1_0000, TC_ROOT) };
+        let header = tc::Tcmsg { ifindex: index as i32, handle, parent, ..Default::default() };
         let mut parameters = tc::TcTbfQopt { limit: shaper.limit_bytes, ..Default::default() };
         parameters.rate.linklayer = 1; // TC_LINKLAYER_ETHERNET: no rate table is needed
         parameters.rate.rate = u32::try_from(bytes_per_second).unwrap_or(u32::MAX);
@@ -37,7 +40,7 @@ impl Netlink {
         self.acknowledged(&request)
     }
 
-    /// The rate limits at the roots of all interfaces, by index; `burst_bytes` is as near as the kernel's ticks tell.
+    /// The rate limits at the roots of all interfaces, or inside the netem there, by index; `burst_bytes` is as near as the kernel's ticks tell.
     pub fn shapers(&mut self) -> Answer<BTreeMap<u32, Shaper>> {
         let request = tc::Request::new().op_getqdisc_dump(&tc::Tcmsg::default());
         let shapers = self.replies(&request, |(header, attributes)| {
@@ -51,7 +54,7 @@ impl Netlink {
                 limit_bytes: parameters.limit,
                 burst_bytes: u32::try_from(burst).unwrap_or(u32::MAX),
             };
-            (header.parent == TC_ROOT).then_some((header.ifindex as u32, shaper))
+            [TC_ROOT, INSIDE].contains(&header.parent).then_some((header.ifindex as u32, shaper))
         })?;
         Ok(shapers.into_iter().collect())
     }

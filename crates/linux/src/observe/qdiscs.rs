@@ -42,6 +42,7 @@ pub fn parse(message: &[u8], names: &BTreeMap<u32, String>) -> Option<QdiscSampl
         Ok(OptionsMsg::Pfifo(fifo) | OptionsMsg::Bfifo(fifo) | OptionsMsg::PfifoHeadDrop(fifo)) => {
             qdisc.limit = Some(fifo.limit.into());
         }
+        Ok(OptionsMsg::Netem(options, _)) => qdisc.limit = Some(options.limit.into()),
         _ => {}
     }
     (!qdisc.kind.is_empty()).then_some(qdisc)

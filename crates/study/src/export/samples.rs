@@ -117,7 +117,7 @@ fn of_qdisc(all: &mut Families, node: &str, qdisc: &QdiscSample) {
     }
     // A parent repeats its children: the root has all.
     if qdisc.parent == TC_ROOT {
-        all.whole(&s::DROPS, &[node, &qdisc.interface, drop::QDISC_FULL, "qdisc:drops"], Some(qdisc.drops));
+        all.whole(&s::DROPS, &[node, &qdisc.interface, qdisc.drop_name(), "qdisc:drops"], Some(qdisc.drops));
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Queue<'a> {
     pub sent: Seen,
     pub packets: u64,
     pub dropped: u64,
+    /// How many of the dropped the queueing disciplines inside it had no room for.
+    pub inside: u64,
     pub queued: i64,
     pub sample: &'a QdiscSample,
 }
@@ -83,7 +85,8 @@ impl<'a> Readings<'a> {
         let LedgerInput { spec, path, flow, .. } = *self.input;
         let flow = flow.filter(|flow| flow.absent.is_none() && flow.missing.is_empty())?;
         let is_asked = self.input.arrival.is_none();
-        let nodes = Nodes { from, to, programs: &way::programs(path) };
+        let (programs, emulated) = (way::programs(path), way::emulated(self.input.after));
+        let nodes = Nodes { from, to, programs: &programs, emulated: &emulated };
         let mut sections = is_asked.then(|| way::sections(flow, leg, nodes)).flatten()?;
         if !way::are_seen(&sections, way::passed_by(spec, path)) {
             return None;
@@ -229,9 +232,15 @@ impl<'a> Readings<'a> {
             let dropped = difference(before.drops, after.drops)?;
             let queued = i128::from(after.qlen) - i128::from(before.qlen);
             let queued = queued.clamp(-i128::from(MOST), i128::from(MOST)) as i64;
-            Some(Queue { sent, packets, dropped, queued, sample: after })
+            let inside = self.test.dropped_inside(at.node, after).min(dropped);
+            Some(Queue { sent, packets, dropped, inside, queued, sample: after })
         };
         moved().map(Some).ok_or_else(|| "the counters of the queueing discipline went backwards".into())
+    }
+
+    /// Whether the queueing discipline may send a frame twice.
+    pub fn may_duplicate(&self, at: &Visit) -> bool {
+        matches!(self.qdisc(at), Ok(Some(queue)) if queue.sample.is_netem())
     }
 
     /// What about the state of the interface at a place explains that frames vanished there.

@@ -159,8 +159,11 @@ impl Chain {
         gap.doubt = section.uncounted.max(section.disputed).min(MOST);
         // What the witness saw of the flow died here although no less left: as much more was made.
         let excess = gap.left.saturating_sub(gap.entered).saturating_sub(section.uncounted.min(MOST));
+        let died = book.pool.here(row.witness, at, &book.holding(at));
         if excess > 0 {
-            gap.made = excess.saturating_add(book.pool.here(row.witness, at, &book.holding(at)));
+            gap.made = excess.saturating_add(died);
+        } else if row.kind == StationKind::Qdisc && book.may_duplicate(at) {
+            gap.made = gap.left.saturating_add(died).saturating_sub(gap.entered);
         }
         let (left, holding) = (gap.left, book.holding(at));
         for claim in row.claims {

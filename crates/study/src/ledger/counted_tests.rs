@@ -6,9 +6,11 @@ use crate::way::{Nodes, sections};
 use proptest::prelude::*;
 use record::flow::{FlowCount, FlowInterface, FlowObservation, FlowPlace, Hook, LateInterface};
 use record::ledger::WitnessDrop;
-use record::snapshot::{DirectionSample, FilterSample, LinkSample, NodeSnapshot, PacketSocketSample};
+use record::snapshot::{
+    DirectionSample, FilterSample, LinkSample, NodeSnapshot, PacketSocketSample, QdiscSample, TC_ROOT,
+};
 use record::{
-    EndReport, Hop, Ledger, NodeRole, Path, Snapshot, TestSpec, TrafficKind, Witness, WitnessStatus,
+    EndReport, Hop, Ledger, NodeRole, Path, Snapshot, TestSpec, TrafficKind, Witness, WitnessStatus, drop,
 };
 use std::collections::BTreeMap;
 
@@ -22,7 +24,7 @@ const LINKS: [([&str; 2], [&str; 2]); 6] = [
     (["r2", "eth0"], ["b", "eth0"]),
 ];
 
-const ENDS: Nodes<'_> = Nodes { from: "a", to: "b", programs: &[] };
+const ENDS: Nodes<'_> = Nodes { from: "a", to: "b", programs: &[], emulated: &[] };
 
 /// What happens to one frame.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +45,8 @@ pub(super) struct World {
     pub(super) truth: BTreeMap<(String, String), i64>,
     pub(super) copies: u64,
     pub(super) arrived: u64,
+    /// How many of those came twice.
+    doubled: u64,
     /// Where the first frames are not counted, because an interface is new: how many were not, and how many will not be.
     unseen: BTreeMap<(String, String, bool), (u64, u64)>,
 }
@@ -153,7 +157,12 @@ impl World {
             spec: &spec,
             path: &path,
             sender: &EndReport { attempted: sent, sent, ..EndReport::default() },
-            receiver: &EndReport { received: self.arrived, unique: self.arrived, ..EndReport::default() },
+            receiver: &EndReport {
+                received: self.arrived,
+                unique: self.arrived - self.doubled,
+                duplicates: self.doubled,
+                ..EndReport::default()
+            },
             before,
             after,
             idle: None,
@@ -407,6 +416,78 @@ fn frames_that_passed_the_counters_by_leave_the_way_unknown() {
         sections(&FlowObservation::default(), "forward", ENDS).map(|sections| sections.len()),
         Some(1)
     );
+}
+
+/// A network emulation behind the counter of the last link loses frames and doubles others.
+fn emulated(fates: &[u8], has_rate: bool) -> Result<(), TestCaseError> {
+    const LAST: usize = 7;
+    let mut world = World::default();
+    let [mut lost, mut full] = [0, 0];
+    for fate in fates {
+        let is_full = has_rate && *fate == 1;
+        let is_lost = *fate == 0 || is_full;
+        world.send(Fate { lost: if is_lost { LAST } else { 99 }, second: false, copied: false });
+        if *fate == 2 {
+            world.pass(["b", "eth0"], Hook::Ingress);
+            (world.arrived, world.doubled) = (world.arrived + 1, world.doubled + 1);
+        }
+        (lost, full) = (lost + u64::from(*fate == 0), full + u64::from(is_full));
+    }
+    let qdisc = |kind: &str, handle, parent, drops, packets| QdiscSample {
+        interface: "eth0".into(),
+        kind: kind.into(),
+        handle,
+        parent,
+        drops,
+        packets,
+        bytes: packets * 142,
+        ..QdiscSample::default()
+    };
+    let snapshot = |lost, full, sent| {
+        let mut qdiscs = vec![qdisc("netem", 0x1_0000, TC_ROOT, lost + full, sent)];
+        qdiscs.extend(has_rate.then(|| qdisc("tbf", 0x2_0000, 0x1_0001, full, sent)));
+        let node = |name: &str| (name.to_owned(), NodeSnapshot::default());
+        let mut nodes: BTreeMap<_, _> = ["a", "s", "r1", "r2", "b", "c"].map(node).into_iter().collect();
+        nodes.get_mut("r2").expect("r2").qdiscs = qdiscs;
+        Snapshot { nodes, ..Snapshot::default() }
+    };
+    let dropped = |reason: &str, location: &str, frames| WitnessDrop {
+        reason: reason.into(),
+        node: "r2".into(),
+        interface: Some("eth0".into()),
+        location: Some(location.into()),
+        frames,
+        skbs: frames,
+    };
+    let details = vec![
+        dropped("QDISC_DROP", "__dev_queue_xmit", lost),
+        dropped("NOT_SPECIFIED", "netem_dequeue", full),
+    ];
+    let details = details.into_iter().filter(|seen| seen.frames > 0).collect();
+    let witness = WitnessInput::Counted { details, lost: 0 };
+    let (before, after) = (snapshot(3, 2, 9), snapshot(3 + lost, 2 + full, 9 + world.arrived));
+    let ledger = world.close_between(fates.len() as u64, witness, [&before, &after]);
+    let of = |name: &str| -> u64 {
+        let all = ledger.stations.iter().flat_map(|station| &station.drops);
+        all.filter(|drop| drop.name == name).map(|drop| drop.count).sum()
+    };
+    let residuals: Vec<i64> = ledger.stations.iter().map(|station| station.residual).collect();
+    prop_assert!(residuals.iter().all(|residual| *residual == 0), "{:#?}", ledger.stations);
+    prop_assert_eq!((of(drop::NETEM_DROP), of(drop::QDISC_FULL)), (lost, full), "{:#?}", ledger.stations);
+    let made: u64 = ledger.stations.iter().map(|station| station.made).sum();
+    prop_assert_eq!((made, of(drop::DUPLICATE)), (world.doubled, world.doubled), "{:#?}", ledger.stations);
+    prop_assert_eq!(ledger.witness.status, WitnessStatus::Agrees, "{:?}", ledger.witness);
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn what_an_emulation_loses_and_doubles_is_told_apart(
+        fates in prop::collection::vec(0..9u8, 1..200),
+        has_rate: bool,
+    ) {
+        emulated(&fates, has_rate)?;
+    }
 }
 
 /// Strangers' datagrams that the sender's kernel cuts, more of them than the test's own or fewer, are no fragments of the test.

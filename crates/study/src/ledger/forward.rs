@@ -115,9 +115,9 @@ pub const QDISC: Station = Station {
         let queue = book.qdisc(at)?.ok_or("it does not count")?;
         Ok(passed(book, at, entered, queue.sent, queue.packets))
     },
-    claims: &[Claim::By(&[drop::QDISC_FULL], in_the_queue)],
+    claims: &[Claim::By(&[drop::QDISC_FULL, drop::NETEM_DROP], in_the_queue)],
     shares: true,
-    witness: &[drop::QDISC_FULL, drop::LINK_DOWN],
+    witness: &[drop::QDISC_FULL, drop::NETEM_DROP, drop::LINK_DOWN],
     says: [
         "offered",
         "`packets` of the root qdisc (a parent repeats its children)",
@@ -129,14 +129,21 @@ pub const QDISC: Station = Station {
 fn in_the_queue(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let Ok(Some(queue)) = book.qdisc(at) else { return };
     let evidence = describe_qdisc(book, at.node, queue.sample);
+    let own = queue.dropped - queue.inside;
+    let named = [(drop::QDISC_FULL, queue.inside), (queue.sample.drop_name(), own)];
+    let named = named.into_iter().filter(|(_, dropped)| *dropped > 0);
     if book.unit.is_plain() {
         gap.queued = queue.queued;
-        gap.prove(drop::QDISC_FULL, queue.dropped, evidence);
+        for (name, dropped) in named {
+            gap.prove(name, dropped, evidence.clone());
+        }
     } else {
         let per_buffer = i64::try_from(book.unit.per_buffer);
         let most = per_buffer.map_or(i64::MAX, |each| queue.queued.saturating_mul(each));
         gap.queued = most.max(-(MOST as i64)).min(i64::try_from(gap.open()).unwrap_or(i64::MAX));
-        gap.claim(drop::QDISC_FULL, book.unit.at_most(queue.dropped), DropSource::Counter, evidence);
+        for (name, dropped) in named {
+            gap.claim(name, book.unit.at_most(dropped), DropSource::Counter, evidence.clone());
+        }
     }
     if book.trouble(at, Place::Egress).is_some() {
         gap.left = gap.left.saturating_add(gap.open()); // thrown away with the carrier: counted at the link

@@ -173,6 +173,7 @@ const OF_LINKS: &[&str] = &[
     "dev_hard_start_xmit",
     "enqueue_to_backlog",
     "_enqueue",
+    "_dequeue",
     "qdisc_",
     "kfree_skb_list",
     "rtnl_kfree_skbs",

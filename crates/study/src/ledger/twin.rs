@@ -114,7 +114,8 @@ impl Twin {
         if let Some(qdisc) = qdisc.filter(|_| !passed_by) {
             if fate == Fate::QdiscFull(index) {
                 qdisc.drops += 1;
-                self.truth(leg, &hop.node, &format!("qdisc {interface}"), "qdisc_full");
+                let name = qdisc.drop_name();
+                self.truth(leg, &hop.node, &format!("qdisc {interface}"), name);
                 self.witness(&hop.node, "QDISC_DROP");
                 return false;
             }
@@ -547,7 +548,7 @@ fn node(index: usize, counted: bool) -> NodeSnapshot {
         if (index + place).is_multiple_of(2) {
             node.qdiscs.push(QdiscSample {
                 interface: (*name).into(),
-                kind: "pfifo".into(),
+                kind: if index % 2 == 1 { "netem" } else { "pfifo" }.into(),
                 handle: 0x10000,
                 parent: TC_ROOT,
                 packets: 5,

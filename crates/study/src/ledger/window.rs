@@ -79,6 +79,19 @@ impl<'a> Window<'a> {
         (root(self.before), root(self.after))
     }
 
+    /// What the queueing disciplines right inside a root dropped; the root counts that, too.
+    pub fn dropped_inside(&self, node: &str, root: &QdiscSample) -> u64 {
+        let inside = |snapshot: &'a Snapshot| {
+            let all = snapshot.nodes.get(node).map_or(&[][..], |node| &node.qdiscs[..]);
+            all.iter().filter(|one| one.interface == root.interface && one.parent >> 16 == root.handle >> 16)
+        };
+        let drops = |after: &QdiscSample| {
+            let before = inside(self.before).find(|before| before.handle == after.handle)?;
+            difference(before.drops, after.drops)
+        };
+        sum(inside(self.after).filter_map(drops))
+    }
+
     /// The receive loops of all CPUs that both sides know.
     fn softnet_rows(&self) -> impl Iterator<Item = (&'a SoftnetRow, &'a SoftnetRow)> {
         let earlier = &self.before.softnet;

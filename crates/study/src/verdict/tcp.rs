@@ -12,7 +12,7 @@
 use super::{convict, delta, first, shaper, shaper_of};
 use record::drop;
 use record::ledger::WitnessDrop;
-use record::snapshot::CpuTime;
+use record::snapshot::{CpuTime, QdiscSample};
 use record::tcp::TcpDecomposition;
 use record::unit::{self, time_ns};
 use record::verdict;
@@ -194,9 +194,11 @@ fn place_of_loss(test: &TestRecord, most: u64) -> Option<Lost> {
 fn worst_drop(test: &TestRecord, most: u64) -> Option<Lost> {
     let may_be = |drop: &&WitnessDrop| drop.frames <= most && !is_no_loss(drop);
     let worst = test.kernel_drops.iter().filter(may_be).max_by_key(|drop| drop.frames)?;
-    let name = name_of(worst);
     let interface = worst.interface.as_deref().unwrap_or("no interface");
-    let limit = queue_words(test, &worst.node, interface).filter(|_| name == drop::QDISC_FULL);
+    let (mut name, mut limit) = (name_of(worst), None);
+    if let Some(qdisc) = queue(test, &worst.node, interface).filter(|_| name == drop::QDISC_FULL) {
+        (name, limit) = (of_queue(worst, qdisc).into(), Some(queue_words(qdisc)));
+    }
     let station = if limit.is_some() { "qdisc " } else { "" };
     let (frames, function) = (unit::count(worst.frames), worst.location.as_deref().unwrap_or("?"));
     let limit = limit.map_or(String::new(), |limit| format!(", {limit}"));
@@ -257,19 +259,29 @@ fn worst_queue(test: &TestRecord) -> Option<Lost> {
         Some((dropped, &hop.node, interface))
     });
     let (dropped, node, interface) = queues.filter(|queue| queue.0 > 0).max_by_key(|queue| queue.0)?;
-    let words = queue_words(test, node, interface).unwrap_or_default();
+    let queue = queue(test, node, interface)?;
     Some(Lost {
         place: format!("node {node}, qdisc {interface}"),
-        name: drop::QDISC_FULL.into(),
-        evidence: format!("{words} dropped {}", unit::many(dropped, "buffer")),
+        name: queue.drop_name().into(),
+        evidence: format!("{} dropped {}", queue_words(queue), unit::many(dropped, "buffer")),
     })
 }
 
-/// The queueing discipline of an interface: `tbf limit 6,000`.
-fn queue_words(test: &TestRecord, node: &str, interface: &str) -> Option<String> {
-    let qdisc = test.after.nodes.get(node)?.root_qdisc(interface)?;
+/// The queueing discipline of an interface.
+fn queue<'t>(test: &'t TestRecord, node: &str, interface: &str) -> Option<&'t QdiscSample> {
+    test.after.nodes.get(node)?.root_qdisc(interface)
+}
+
+/// What a drop of a queueing discipline was: the queue inside a netem frees what it has no room for when that would go on.
+fn of_queue(drop: &WitnessDrop, root: &QdiscSample) -> &'static str {
+    let is_inside = drop.location.as_deref().is_some_and(|function| function.contains("dequeue"));
+    if is_inside { drop::QDISC_FULL } else { root.drop_name() }
+}
+
+/// `tbf limit 6,000`.
+fn queue_words(qdisc: &QdiscSample) -> String {
     let limit = qdisc.limit.map_or(String::new(), |limit| format!(" limit {}", unit::count(limit)));
-    Some(format!("{}{limit}", qdisc.kind))
+    format!("{}{limit}", qdisc.kind)
 }
 
 /// A link too small for the segments, and no word of it reached the sender: the loss is all or nothing, so any is enough.

@@ -171,9 +171,10 @@ fn link_drops(then: &LinkSample, link: &LinkSample, before: &NodeSnapshot, now: 
             drops.insert(name.to_owned(), lost);
         }
     }
-    let root = |node: &NodeSnapshot| node.root_qdisc(&link.name).map(|root| root.drops);
-    if let Some(lost) = Delta::between(root(before), root(now)).known().filter(|lost| *lost > 0) {
-        drops.insert(drop::QDISC_FULL.to_owned(), lost);
+    let (then, root) = (before.root_qdisc(&link.name), now.root_qdisc(&link.name));
+    let lost = Delta::between(then.map(|root| root.drops), root.map(|root| root.drops)).known();
+    if let (Some(lost), Some(root)) = (lost.filter(|lost| *lost > 0), root) {
+        drops.insert(root.drop_name().to_owned(), lost);
     }
     drops
 }

@@ -106,11 +106,7 @@ impl Plan {
 }
 
 fn chance(uri: &mut Uri, key: &'static str) -> Result<f64> {
-    let read = |text: &str| {
-        let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
-        let number = digits.parse::<f64>().ok().filter(|number| (0.0..=unit).contains(number));
-        Ok(number.map(|number| number / unit))
-    };
+    let read = |text: &str| Ok(unit::chance(text).ok());
     Ok(uri.take_as(key, read, "a chance, such as 1% or 0.01")?.unwrap_or(0.0))
 }
 
