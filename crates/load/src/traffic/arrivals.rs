@@ -4,7 +4,7 @@
 //! judged by [`Arrivals`]; what a connection brings is in order and the test's by itself.
 
 use super::datagram::{Errors, SenderCounts};
-use super::end::DRAIN_NS;
+use super::end::{DRAIN_CPU_NS, DRAIN_WAITING_NS};
 use super::intervals::Intervals;
 use super::schedule::earlier;
 use super::sequence::{self, Sequence, SequenceKind};
@@ -233,13 +233,15 @@ impl Arrivals {
 
     /// Reads until stopped, then what is left for a while: `read` takes in a batch and returns false when nothing is left.
     pub fn read_until_stopped(&mut self, stop: &AtomicBool, mut read: impl FnMut(&mut Arrivals) -> bool) {
-        let mut until = u64::MAX;
+        let mut ends = None;
         loop {
             if !self.received.is_late && stop.load(Relaxed) {
                 self.received.is_late = true;
-                until = clock::monotonic_ns() + DRAIN_NS;
+                let (now, ran) = (clock::monotonic_ns(), clock::thread_cpu_ns());
+                ends = Some((now + DRAIN_WAITING_NS, ran + DRAIN_CPU_NS));
             }
-            if !read(self) || (self.received.is_late && clock::monotonic_ns() > until) {
+            let is_over = |(wait, run)| clock::monotonic_ns() > wait || clock::thread_cpu_ns() > run;
+            if !read(self) || ends.is_some_and(is_over) {
                 return;
             }
         }
@@ -291,6 +293,20 @@ mod tests {
 
     fn behind(offset_ns: i64) -> ClockRelation {
         ClockRelation::Estimated { offset_ns, error_ns: 0 }
+    }
+
+    #[test]
+    fn a_receiver_that_gets_no_cpu_reads_what_is_left_all_the_same() {
+        let mut arrivals = Arrivals::new(7, Flags::DATA, 64, behind(0), 1_000);
+        let mut reads = 0;
+        arrivals.read_until_stopped(&AtomicBool::new(true), |_| {
+            reads += 1;
+            if reads == 1 {
+                std::thread::sleep(std::time::Duration::from_nanos(DRAIN_CPU_NS + 100_000_000));
+            }
+            reads < 5
+        });
+        assert_eq!(reads, 5);
     }
 
     #[test]

@@ -17,8 +17,14 @@ use std::time::Duration;
 /// How long a receiver waits in the kernel before it looks whether it should stop.
 pub const POLL: Duration = Duration::from_millis(20);
 
-/// How long a stopped receiver reads what is left at most, in nanoseconds.
+/// How long a stopped receiver of a stream reads what is left at most, in nanoseconds.
 pub const DRAIN_NS: u64 = 1_000_000_000;
+
+/// How long a stopped receiver of datagrams reads what is left at most, in nanoseconds: of its own CPU time, for one that gets no CPU
+/// reads nothing meanwhile, and by the clock, half of what its controller waits for the report.
+pub const DRAIN_CPU_NS: u64 = 1_000_000_000;
+/// See [`DRAIN_CPU_NS`].
+pub const DRAIN_WAITING_NS: u64 = 10_000_000_000;
 
 /// How long the sender of requests waits for the last replies, in nanoseconds.
 pub const LINGER_NS: u64 = 200_000_000;
