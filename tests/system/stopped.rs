@@ -1,8 +1,8 @@
 //! Forwarders that get no CPU for a while: what they lose meanwhile has a name, and what they hold is waited for.
 
-use crate::beside_for_long;
 use crate::forwarders::{Bench, CROSS, drops, has_ovs, lab_text, list, measured, station};
 use crate::support::{Kept, PATHLAB, TestLab, command, is_root, skip, start};
+use crate::{beside, beside_for_long};
 use std::time::{Duration, Instant};
 
 /// A process that is stopped, and goes on when the test does, however that ends.
@@ -132,6 +132,27 @@ fn a_test_waits_for_what_a_forwarder_still_holds() {
         assert_eq!(ledger["received"].as_u64().unwrap() + named, count, "{kind} {ports}: {lost:?} {ledger}");
         assert_eq!(code, Some(0), "{kind} {ports}: {:#}", record["tests"][0]["invalid"]);
     }
+}
+
+/// A forwarder hands super-frames to the kernel without the number of their datagrams: those that die behind it are counted all the same.
+#[test]
+fn super_frames_of_a_forwarder_die_as_datagrams() {
+    let _turn = beside();
+    if !is_root() {
+        return skip("super-frames behind a forwarder", "it needs root");
+    }
+    let bench = Bench::new();
+    let text = lab_text("null", "interface s:p2 rate 5mbit limit 60kB burst 60kB\n");
+    let lab = TestLab::up(&bench.file("x.lab", &text), "super");
+    let test = "duration 1s\ntest udp-stream size 500 gso 20 rate 3000pps";
+    let (record, _) = measured(&bench, &lab.name, test);
+    let ledger = &record["tests"][0]["ledger"];
+    assert_eq!(ledger["unexplained"], 0, "{ledger:#}");
+    let (sent, received) = (ledger["sent"].as_u64().unwrap(), ledger["received"].as_u64().unwrap());
+    let named = drops(station(&record, "qdisc p2"));
+    assert!(named.len() == 1 && named[0].0 == "qdisc_full" && named[0].1 > 100, "{named:?}");
+    assert_eq!(named[0].1, sent - received, "{ledger:#}");
+    assert_eq!(ledger["witness"]["status"], "agrees", "{ledger:#}");
 }
 
 /// Frames that node `a` has put on its wire.

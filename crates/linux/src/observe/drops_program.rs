@@ -33,11 +33,12 @@ pub struct Layout {
 }
 
 /// What the program reads: structure, path, bytes.
-const MEMBERS: [(&str, &str, u32); 20] = [
+const MEMBERS: [(&str, &str, u32); 24] = [
     ("sk_buff", "dev", 8),
     ("sk_buff", "sk", 8),
     ("sk_buff", "head", 8),
     ("sk_buff", "data", 8),
+    ("sk_buff", "len", 4),
     ("sk_buff", "data_len", 4),
     ("sk_buff", "vlan_proto", 2),
     ("sk_buff", "vlan_tci", 2),
@@ -45,6 +46,7 @@ const MEMBERS: [(&str, &str, u32); 20] = [
     ("sk_buff", "end", 4),
     ("sk_buff", "protocol", 2),
     ("sk_buff", "network_header", 2),
+    ("sk_buff", "transport_header", 2),
     ("sk_buff", "mac_header", 2),
     ("sk_buff", "skb_iif", 4),
     ("net_device", "nd_net.net", 8),
@@ -54,6 +56,8 @@ const MEMBERS: [(&str, &str, u32); 20] = [
     ("sock", "__sk_common.skc_net.net", 8),
     ("sock", "__sk_common.skc_family", 2),
     ("skb_shared_info", "gso_segs", 2),
+    ("skb_shared_info", "gso_size", 2),
+    ("skb_shared_info", "gso_type", 4),
 ];
 
 /// Which namespace it is, for ever (Linux 5.12).
@@ -157,6 +161,8 @@ const KEY_LOCATION: i16 = KEY + 16;
 const KEY_COOKIE: i16 = KEY + 24;
 const VALUE: i16 = -48;
 pub(super) const SCRATCH: i16 = -56;
+/// `SKB_GSO_TCPV4` and `SKB_GSO_TCPV6` (`include/linux/skbuff.h`).
+const GSO_OF_TCP: i32 = 1 | 1 << 4;
 const HEADER: i16 = -104; // 40 bytes of IP header, then 8 of what follows
 const AFTER_IP: i16 = HEADER + 40;
 const BLOCK: i16 = -424; // up to 320 bytes of sk_buff
@@ -572,18 +578,57 @@ impl Builder<'_> {
         self.a.exit();
     }
 
-    /// Leaves the number of frames in `R8`: the segments of a super-frame, or one.
+    /// Leaves the number of frames in `R8`: the segments of a super-frame, or one. Who makes super-frames himself (a packet
+    /// socket with a virtio header) leaves their number to be computed of what is behind the transport header.
     pub(super) fn segments(&mut self) {
-        let (one, known) = (self.a.label(), self.a.label());
-        self.a.load(B8, R3, R10, self.field("head"));
-        self.a.load(B4, R1, R10, self.field("end"));
-        self.a.op_reg(Op::Add, R3, R1);
-        self.read(SCRATCH, 2, self.layout.at("skb_shared_info", "gso_segs"), one);
+        let (one, known, datagrams) = (self.a.label(), self.a.label(), self.a.label());
+        self.read_shared("gso_segs", 2, one);
         self.a.load(B2, R8, R10, SCRATCH);
+        self.a.jump_if(R8, When::NotEqual, 0, known);
+        self.read_shared("gso_size", 2, one);
+        self.a.load(B2, R1, R10, SCRATCH);
+        self.a.jump_if(R1, When::Equal, 0, one);
+        self.read_shared("gso_type", 4, one);
+        self.a.load(B4, R1, R10, SCRATCH);
+        self.a.op(Op::And, R1, GSO_OF_TCP);
+        self.a.op(Op::Move, R8, 8);
+        self.a.jump_if(R1, When::Equal, 0, datagrams);
+        self.a.load(B8, R3, R10, self.field("head"));
+        self.a.load(B2, R1, R10, self.field("transport_header"));
+        self.a.op_reg(Op::Add, R3, R1);
+        self.read(SCRATCH, 1, 12, one);
+        self.a.load(B1, R8, R10, SCRATCH);
+        self.a.op(Op::ShiftRight, R8, 4);
+        self.a.op(Op::ShiftLeft, R8, 2);
+        self.a.place(datagrams);
+        // The headers lie between where the buffer begins now and the end of the transport header.
+        self.a.load(B2, R1, R10, self.field("transport_header"));
+        self.a.op_reg(Op::Add, R8, R1);
+        self.a.load(B8, R1, R10, self.field("head"));
+        self.a.op_reg(Op::Add, R8, R1);
+        self.a.load(B8, R1, R10, self.field("data"));
+        self.a.op_reg(Op::Subtract, R8, R1);
+        self.a.load(B4, R1, R10, self.field("len"));
+        self.a.jump_if_reg(R8, When::AtLeast, R1, one);
+        self.a.op_reg(Op::Subtract, R1, R8);
+        self.a.op_reg(Op::Move, R8, R1);
+        self.read_shared("gso_size", 2, one);
+        self.a.load(B2, R1, R10, SCRATCH);
+        self.a.op_reg(Op::Add, R8, R1);
+        self.a.op(Op::Subtract, R8, 1);
+        self.a.op_reg(Op::Divide, R8, R1);
         self.a.jump_if(R8, When::NotEqual, 0, known);
         self.a.place(one);
         self.a.op(Op::Move, R8, 1);
         self.a.place(known);
+    }
+
+    /// Copies a field of what all clones of the buffer share.
+    fn read_shared(&mut self, field: &'static str, bytes: u32, unreadable: Label) {
+        self.a.load(B8, R3, R10, self.field("head"));
+        self.a.load(B4, R1, R10, self.field("end"));
+        self.a.op_reg(Op::Add, R3, R1);
+        self.read(SCRATCH, bytes, self.layout.at("skb_shared_info", field), unreadable);
     }
 
     pub(super) fn stack(&mut self, register: Reg, offset: i16) {

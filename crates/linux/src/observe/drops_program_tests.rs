@@ -36,6 +36,9 @@ fn layout() -> Layout {
         ("tail", 188),
         ("end", 192),
         ("head", 200),
+        ("data", 208),
+        ("len", 112),
+        ("transport_header", 182),
     ];
     let rest = [
         (("net_device", "nd_net.net"), 8),
@@ -43,6 +46,8 @@ fn layout() -> Layout {
         (("net", "ns.inum"), 4),
         (("sock", "__sk_common.skc_net.net"), 48),
         (("skb_shared_info", "gso_segs"), 6),
+        (("skb_shared_info", "gso_size"), 4),
+        (("skb_shared_info", "gso_type"), 24),
     ];
     Layout {
         offsets: skb.map(|(field, offset)| (("sk_buff", field), offset)).into_iter().chain(rest).collect(),
@@ -106,7 +111,39 @@ struct Buffer {
     network: u16,
     tail: u32,
     segments: u16,
+    /// Of a super-frame whose segments nobody counted.
+    super_frame: SuperFrame,
     head: Vec<u8>,
+}
+
+/// What is said of a super-frame: bytes of a segment's payload and of the buffer, where it begins, its transport header, its type.
+#[derive(Debug, Clone, Copy, Default)]
+struct SuperFrame {
+    size: u16,
+    length: u32,
+    data: u16,
+    transport: u16,
+    kind: u32,
+}
+
+impl Buffer {
+    /// Its frames, in plain words.
+    fn frames(&self) -> u64 {
+        let SuperFrame { size, length, data, transport, kind } = self.super_frame;
+        if self.segments > 0 || size == 0 {
+            return self.segments.max(1).into();
+        }
+        let header = match kind & 17 {
+            0 => 8,
+            _ => match self.head.get(usize::from(transport) + 12) {
+                Some(byte) => i64::from(byte >> 4) * 4,
+                None => return 1,
+            },
+        };
+        let headers = i64::from(transport) + header - i64::from(data);
+        let payload = i64::from(length) - headers;
+        if headers < 0 || payload <= 0 { 1 } else { (payload as u64).div_ceil(size.into()) }
+    }
 }
 
 /// The memory that the program finds, and a kernel with that much room in its map.
@@ -127,6 +164,9 @@ fn machine(buffer: &Buffer, room: usize) -> (Memory, Kernel) {
             (180, &buffer.protocol.to_be_bytes()),
             (184, &buffer.network.to_le_bytes()),
             (186, &buffer.mac.to_le_bytes()),
+            (112, &buffer.super_frame.length.to_le_bytes()),
+            (182, &buffer.super_frame.transport.to_le_bytes()),
+            (208, &(HEAD + u64::from(buffer.super_frame.data)).to_le_bytes()),
             (188, &buffer.tail.to_le_bytes()),
             (192, &(HEAD_BYTES as u32).to_le_bytes()),
             (200, &HEAD.to_le_bytes()),
@@ -140,7 +180,13 @@ fn machine(buffer: &Buffer, room: usize) -> (Memory, Kernel) {
     piece(STALE_NET, 16, &[(4, &77_000u32.to_le_bytes())]);
     piece(SOCK, 64, &[(48, &NET.to_le_bytes())]);
     piece(FOREIGN_SOCK, 64, &[(48, &FOREIGN_NET.to_le_bytes())]);
-    piece(HEAD, HEAD_BYTES + 16, &[(0, &buffer.head), (HEAD_BYTES + 6, &buffer.segments.to_le_bytes())]);
+    let shared = [
+        (0, &buffer.head[..]),
+        (HEAD_BYTES + 4, &buffer.super_frame.size.to_le_bytes()),
+        (HEAD_BYTES + 6, &buffer.segments.to_le_bytes()),
+        (HEAD_BYTES + 24, &buffer.super_frame.kind.to_le_bytes()),
+    ];
+    piece(HEAD, HEAD_BYTES + 32, &shared);
     piece(
         CONTEXT,
         32,
@@ -316,16 +362,34 @@ fn buffer() -> impl Strategy<Value = Buffer> {
     let protocol = prop_oneof![3 => Just(0x0800u16), 3 => Just(0x86dd), 1 => Just(0), 1 => Just(0x0806)];
     let mac = prop_oneof![Just(0xffffu16), Just(0), Just(16), Just(40)];
     let network = prop_oneof![Just(0u16), Just(14), Just(30), Just(54), 0u16..300];
-    let place = (mac, network, prop_oneof![4 => Just(200u32), 1 => 0u32..200], 0u16..50);
+    let place =
+        (mac, network, prop_oneof![4 => Just(200u32), 1 => 0u32..200], prop_oneof![Just(0u16), 0u16..50]);
+    let super_frame = (
+        prop_oneof![Just(0u16), 1u16..1500],
+        0u32..9000,
+        0u16..60,
+        0u16..200,
+        prop_oneof![Just(1u32), Just(16), Just(1 << 17)],
+    );
     let content = (ip_header(), any::<bool>(), prop::collection::vec(any::<u8>(), HEAD_BYTES));
-    (device, sock.clone(), sock, protocol, place, content).prop_map(
-        |(device, receiving, sk, protocol, (mac, network, tail, segments), (ip, noise, mut head))| {
+    (device, sock.clone(), sock, protocol, place, content, super_frame).prop_map(
+        |(
+            device,
+            receiving,
+            sk,
+            protocol,
+            (mac, network, tail, segments),
+            (ip, noise, mut head),
+            super_frame,
+        )| {
             let stale = mac != 0xffff && network <= mac;
             let start = if stale { usize::from(mac) + 14 } else { usize::from(network) };
             if !noise && let Some(room) = head.get_mut(start..start + ip.len()) {
                 room.copy_from_slice(&ip);
             }
-            Buffer { device, receiving, sk, protocol, mac, network, tail, segments, head }
+            let (size, length, data, transport, kind) = super_frame;
+            let super_frame = SuperFrame { size, length, data, transport, kind };
+            Buffer { device, receiving, sk, protocol, mac, network, tail, segments, super_frame, head }
         },
     )
 }
@@ -371,7 +435,7 @@ proptest! {
                 _ => KIND_UNPARSED,
             };
             prop_assert_eq!((word(0), word(4), word(8), word(12)), (6, 4_026_532_001, index, kind));
-            prop_assert_eq!(memory.read(VALUES, 8), Ok(2 * u64::from(buffer.segments.max(1))));
+            prop_assert_eq!(memory.read(VALUES, 8), Ok(2 * buffer.frames()));
             prop_assert_eq!(memory.read(VALUES + 8, 8), Ok(2));
         }
     }
@@ -436,6 +500,7 @@ fn of_the_flow() -> Buffer {
         network: 0,
         tail: 200,
         segments: 0,
+        super_frame: SuperFrame::default(),
         head,
     }
 }

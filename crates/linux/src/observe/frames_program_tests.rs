@@ -26,14 +26,16 @@ const COUNTS: MapFds = MapFds { counts: 3, lost: 4 };
 const MAPS: FrameMaps = FrameMaps { counts: COUNTS, record: 5, ring: 6 };
 
 /// Where this kernel has the members of `struct sk_buff`, with their bytes.
-const SKB_MEMBERS: [(&str, u32); 14] = [
+const SKB_MEMBERS: [(&str, u32); 16] = [
     ("dev", 16),
     ("sk", 24),
+    ("len", 112),
     ("data_len", 116),
     ("skb_iif", 140),
     ("vlan_proto", 160),
     ("vlan_tci", 162),
     ("protocol", 180),
+    ("transport_header", 182),
     ("network_header", 184),
     ("mac_header", 186),
     ("tail", 188),
@@ -53,6 +55,8 @@ fn layout() -> Layout {
         (("sock", "__sk_common.skc_net.net"), 48),
         (("sock", "__sk_common.skc_family"), 16),
         (("skb_shared_info", "gso_segs"), 6),
+        (("skb_shared_info", "gso_size"), 4),
+        (("skb_shared_info", "gso_type"), 24),
     ];
     let skb = SKB_MEMBERS.map(|(field, offset)| (("sk_buff", field), offset));
     Layout {
