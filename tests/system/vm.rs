@@ -166,7 +166,7 @@ fn ipvlans_over_a_card_and_a_long_way_close_their_ledger() {
     let lab = [include_str!("../../labs/ipvlan.lab"), long].concat();
     let plan = PLAN.replace("bond-vlan", "own.lab") + "test udp-stream size 1000 rate 500pps count 400\n";
     let files = [("own.plan", plan.as_str()), ("own.lab", &lab)];
-    let words_of_run = ["run", "own.plan", "--repetitions", "1", "--json"];
+    let words_of_run = ["run", "own.plan", "--repetitions", "1", "--layers", "--json"];
     let Some((_folder, output)) = with_files("ipvlans of another kernel", "1", &files, &words_of_run) else {
         return;
     };
@@ -198,6 +198,14 @@ fn ipvlans_over_a_card_and_a_long_way_close_their_ledger() {
         doubled += named("duplicate");
         let usual = test["latency_ns"]["p50"].as_f64().unwrap();
         assert!(usual > 4e6, "{}: {}", test["name"], test["latency_ns"]);
+        // The delay is where it was planted.
+        let parts =
+            test["layers"]["split"]["parts"].as_array().unwrap_or_else(|| panic!("{}", test["layers"]));
+        let p50 = |part: &Value| part["p50_ns"].as_u64().unwrap();
+        let longest = parts.iter().max_by_key(|part| p50(part)).unwrap();
+        let is_there =
+            longest["layer"] == "qdisc" && longest["place"] == "h:eth0" && p50(longest) > 4_900_000;
+        assert!(is_there || test["spec"]["kind"] == "ping", "{}: {parts:#?}", test["name"]);
     }
     assert!(doubled > 0, "nothing came twice");
 }
