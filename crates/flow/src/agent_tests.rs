@@ -20,6 +20,8 @@ use crate::pipeline::Pipeline;
 use crate::port::{Port, PortNo};
 use proptest::prelude::*;
 
+mod tables;
+
 const SECOND: u64 = 1_000_000_000;
 const ANY: u32 = u32::MAX;
 const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];

@@ -27,7 +27,7 @@ use crate::numbered::ModCommand;
 use crate::port::{Port, PortCounters, PortMod, PortNo, PortState, Queue};
 use crate::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags, RulePosition};
 use crate::selection::{Refers, Selection};
-use crate::table::{LAST_TABLE, Table, TableConfig};
+use crate::table::{EvictionFlags, LAST_TABLE, Table, TableFlags};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::refuse_if;
@@ -56,13 +56,17 @@ pub struct Config {
     pub miss_send_len: u16,
 }
 
-/// A change of a table (§7.3.4.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A change of a table (§7.3.4.1): what is not said stays as it is, in each table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableMod {
     /// Which, or [`ALL_TABLES`].
     pub table: u8,
-    /// The new configuration. A codec fills what a message leaves out from the old one.
-    pub config: TableConfig,
+    /// What it does beside looking up.
+    pub flags: Option<TableFlags>,
+    /// By what to evict.
+    pub eviction_flags: Option<EvictionFlags>,
+    /// [`crate::table::TableConfig::vacancy_down`] and `vacancy_up`.
+    pub vacancy: Option<(u8, u8)>,
 }
 
 /// Any change, for bundles.
@@ -358,14 +362,15 @@ impl Pipeline {
 
     /// A change of a table (§7.3.4.1, 1.4).
     pub fn table_mod(&mut self, change: &TableMod) -> Result<Vec<Event>, Error> {
-        let config = change.config;
-        if config.vacancy_down > config.vacancy_up || config.vacancy_up > 100 {
-            return Err(TableModFailed::BadConfig.into());
-        }
+        refuse_if(change.vacancy.is_some_and(|(down, up)| down > up || up > 100), TableModFailed::BadConfig)?;
         for table in &mut self.tables {
             if change.table == ALL_TABLES || change.table == table.number {
                 let table = Arc::make_mut(table);
-                table.config = config;
+                let config = &mut table.config;
+                config.flags = change.flags.unwrap_or(config.flags);
+                config.eviction_flags = change.eviction_flags.unwrap_or(config.eviction_flags);
+                let old = (config.vacancy_down, config.vacancy_up);
+                (config.vacancy_down, config.vacancy_up) = change.vacancy.unwrap_or(old);
                 table.watch_vacancy();
             }
         }

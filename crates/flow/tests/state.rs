@@ -12,7 +12,7 @@ use flow::numbered::ModCommand;
 use flow::pipeline::{Config, Fragments, TableMod};
 use flow::port::{Port, PortConfig, PortMod, PortState};
 use flow::rule::{ALL_TABLES, ANY_GROUP, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags};
-use flow::table::{EvictionFlags, TableConfig, TableFlags};
+use flow::table::{EvictionFlags, TableFlags};
 use flow::{Pipeline, PortNo};
 use proptest::prelude::*;
 
@@ -22,6 +22,11 @@ fn output(port: u32) -> Action {
 
 fn apply(actions: Vec<Action>) -> Vec<Instruction> {
     vec![Instruction::ApplyActions(actions)]
+}
+
+/// A change that lets a table evict.
+fn evicting(table: u8, flags: EvictionFlags) -> TableMod {
+    TableMod { table, flags: Some(TableFlags::EVICTION), eviction_flags: Some(flags), ..TableMod::default() }
 }
 
 /// A rule for one source address; numbers tell rules apart.
@@ -209,9 +214,7 @@ fn a_full_table_refuses_or_evicts_the_least_important_first() {
         pipeline.flow_mod(0, &add(0, Rule { importance: 5, ..rule(2) })).is_ok(),
         "a replacement needs no room"
     );
-    let eviction_flags = EvictionFlags::IMPORTANCE;
-    let config = TableConfig { flags: TableFlags::EVICTION, eviction_flags, ..Default::default() };
-    pipeline.table_mod(&TableMod { table: ALL_TABLES, config }).unwrap();
+    pipeline.table_mod(&evicting(ALL_TABLES, EvictionFlags::IMPORTANCE)).unwrap();
     assert_eq!(pipeline.flow_mod(0, &third(4)), Err(FlowModFailed::TableFull.into()));
     assert_eq!(gone(&pipeline.flow_mod(0, &third(7)).unwrap()), [(2, RemovedReason::Eviction)]);
     assert_eq!(numbers(&pipeline), [1, 3]);
@@ -223,9 +226,7 @@ fn eviction_by_lifetime_takes_the_rule_that_would_go_first() {
     for (number, hard_timeout) in [(1, 0), (2, 8), (3, 6)] {
         pipeline.flow_mod(0, &add(0, Rule { hard_timeout, ..rule(number) })).unwrap();
     }
-    let eviction_flags = EvictionFlags::LIFETIME;
-    let config = TableConfig { flags: TableFlags::EVICTION, eviction_flags, ..Default::default() };
-    pipeline.table_mod(&TableMod { table: 0, config }).unwrap();
+    pipeline.table_mod(&evicting(0, EvictionFlags::LIFETIME)).unwrap();
     assert_eq!(gone(&pipeline.flow_mod(0, &add(0, rule(4))).unwrap()), [(3, RemovedReason::Eviction)]);
     assert_eq!(gone(&pipeline.flow_mod(0, &add(0, rule(5))).unwrap()), [(2, RemovedReason::Eviction)]);
     assert_eq!(gone(&pipeline.flow_mod(0, &add(0, rule(6))).unwrap()), [(1, RemovedReason::Eviction)]);
@@ -234,13 +235,9 @@ fn eviction_by_lifetime_takes_the_rule_that_would_go_first() {
 #[test]
 fn vacancy_events_alternate() {
     let mut pipeline = Pipeline::new(10);
-    let config = TableConfig {
-        flags: TableFlags::VACANCY_EVENTS,
-        vacancy_down: 30,
-        vacancy_up: 60,
-        ..Default::default()
-    };
-    pipeline.table_mod(&TableMod { table: 0, config }).unwrap();
+    let vacancy =
+        TableMod { flags: Some(TableFlags::VACANCY_EVENTS), vacancy: Some((30, 60)), ..TableMod::default() };
+    pipeline.table_mod(&vacancy).unwrap();
     let mut told = vec![];
     let mut hear = |events: Vec<Event>| {
         told.extend(events.into_iter().filter_map(|event| match event {
@@ -255,11 +252,8 @@ fn vacancy_events_alternate() {
         hear(pipeline.flow_mod(0, &FlowMod::new(FlowModCommand::DeleteStrict, 0, rule(number))).unwrap());
     }
     assert_eq!(told, [(false, 20), (true, 70)]);
-    let wrong = TableConfig { vacancy_down: 61, ..config };
-    assert_eq!(
-        pipeline.table_mod(&TableMod { table: 0, config: wrong }),
-        Err(error::TableModFailed::BadConfig.into())
-    );
+    let wrong = TableMod { vacancy: Some((61, 60)), ..vacancy };
+    assert_eq!(pipeline.table_mod(&wrong), Err(error::TableModFailed::BadConfig.into()));
 }
 
 #[test]

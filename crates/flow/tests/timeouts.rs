@@ -10,7 +10,7 @@ use flow::matching::{Match, MatchField};
 use flow::pipeline::TableMod;
 use flow::port::Port;
 use flow::rule::{ALL_TABLES, FlowMod, FlowModCommand, RemovedReason, Rule, RuleFlags};
-use flow::table::{EvictionFlags, TableConfig, TableFlags};
+use flow::table::{EvictionFlags, TableFlags};
 use flow::{Pipeline, PortNo};
 use proptest::prelude::*;
 
@@ -62,13 +62,17 @@ fn some_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// A change that lets a table evict.
+fn evicting(table: u8, flags: EvictionFlags) -> TableMod {
+    TableMod { table, flags: Some(TableFlags::EVICTION), eviction_flags: Some(flags), ..TableMod::default() }
+}
+
 /// Six rules a table hold at most, and a full one evicts, now by what remains of a life and now by age.
 fn switch(lifetime: bool) -> Pipeline {
     let mut pipeline = Pipeline::new(6);
     (1..4).for_each(|port| pipeline.add_port(Port::new(PortNo(port), "p", [2, 0, 0, 0, 0, port as u8])));
     let eviction_flags = if lifetime { EvictionFlags::LIFETIME } else { EvictionFlags::default() };
-    let config = TableConfig { flags: TableFlags::EVICTION, eviction_flags, ..TableConfig::default() };
-    pipeline.table_mod(&TableMod { table: ALL_TABLES, config }).unwrap();
+    pipeline.table_mod(&evicting(ALL_TABLES, eviction_flags)).unwrap();
     pipeline
 }
 

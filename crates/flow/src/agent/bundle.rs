@@ -88,14 +88,14 @@ impl OpenFlowAgent {
         refuse_if(message.xid != scene.from.xid, BundleFailed::MsgBadXid)?;
         refuse_if(message.version != scene.from.version, BundleFailed::MsgUnsup)?;
         // What can be said now is said now; the state is asked at the commit.
-        change::read(scene.from.version, &message, scene.pipeline)?.ok_or(BundleFailed::MsgUnsup)?;
+        change::read(scene.from.version, &message)?.ok_or(BundleFailed::MsgUnsup)?;
         bundle.messages.push(message);
         Ok(())
     }
 
     /// All or nothing. A message that fails is reported by an error of its own, then the commit by another (§7.3.9.4).
     fn commit(&mut self, scene: &mut Scene<'_>, bundle: Bundle) -> Result<(), Fault> {
-        let read = |message| change::read(scene.from.version, message, scene.pipeline);
+        let read = |message| change::read(scene.from.version, message);
         let changes: Result<Vec<Change>, (usize, Fault)> = bundle
             .messages
             .iter()
