@@ -1,8 +1,10 @@
 //! Actions and instructions as text.
 
+use super::old::Frames;
 use super::{Piece, Result, hex, value};
 use crate::action::{Action, Instruction, WHOLE_FRAME};
 use crate::field::{Field, Value};
+use crate::matching::Match;
 use crate::port::PortNo;
 
 /// Writes one action.
@@ -72,8 +74,9 @@ pub fn show_instructions(instructions: &[Instruction]) -> String {
     or_drop(joined(instructions, show_instruction))
 }
 
-/// Reads the instructions of a rule: what follows `actions=`.
-pub fn instructions(text: Piece<'_>) -> Result<Vec<Instruction>> {
+/// Reads the instructions of a rule for the frames of this match: what follows `actions=`.
+pub fn instructions(text: Piece<'_>, matching: &Match) -> Result<Vec<Instruction>> {
+    let mut frames = Frames::of(matching);
     let items = text.items();
     if let [only] = items[..]
         && only.text == "drop"
@@ -85,33 +88,33 @@ pub fn instructions(text: Piece<'_>) -> Result<Vec<Instruction>> {
         if item.text == "drop" {
             return item.error("drop stands alone: to do nothing is to drop");
         }
-        if let Some(instruction) = instruction(item)? {
+        if let Some(instruction) = instruction(item, &mut frames)? {
             if found.iter().any(|one| one.place() == instruction.place()) {
                 return item.error("this instruction is given twice");
             }
             found.push(instruction);
             continue;
         }
-        let action = action(item)?;
+        let read = actions(item, &mut frames)?;
         let is_apply = |one: &Instruction| matches!(one, Instruction::ApplyActions(_));
         let has_apply = found.iter().any(is_apply);
         match found.last_mut() {
-            Some(Instruction::ApplyActions(actions)) => actions.push(action),
+            Some(Instruction::ApplyActions(actions)) => actions.extend(read),
             _ if has_apply => {
                 return item.error("actions to apply stand together, before or behind other instructions");
             }
-            _ => found.push(Instruction::ApplyActions(vec![action])),
+            _ => found.push(Instruction::ApplyActions(read)),
         }
     }
     Ok(found)
 }
 
 /// Reads an item when it is an instruction other than actions to apply.
-fn instruction(item: Piece<'_>) -> Result<Option<Instruction>> {
+fn instruction(item: Piece<'_>, frames: &mut Frames) -> Result<Option<Instruction>> {
     if let Some((name, body)) = item.inside() {
         return Ok(Some(match name.text {
-            "write_actions" => Instruction::WriteActions(list(body)?),
-            "apply_actions" => Instruction::ApplyActions(list(body)?),
+            "write_actions" => Instruction::WriteActions(list_for(body, frames)?),
+            "apply_actions" => Instruction::ApplyActions(list_for(body, frames)?),
             "experimenter_instruction" => {
                 let (experimenter, data) = experimenter(body)?;
                 Instruction::Experimenter { experimenter, data }
@@ -141,10 +144,27 @@ fn experimenter(body: Piece<'_>) -> Result<(u32, Vec<u8>)> {
 
 /// Reads actions between commas; `drop` and nothing are none.
 pub fn list(text: Piece<'_>) -> Result<Vec<Action>> {
+    list_for(text, &mut Frames::of(&Match::all()))
+}
+
+fn list_for(text: Piece<'_>, frames: &mut Frames) -> Result<Vec<Action>> {
     match text.items()[..] {
         [only] if only.text == "drop" => Ok(vec![]),
-        ref items => items.iter().map(|item| action(*item)).collect(),
+        ref items => {
+            let read: Result<Vec<Vec<Action>>> = items.iter().map(|item| actions(*item, frames)).collect();
+            Ok(read?.concat())
+        }
     }
+}
+
+/// Reads one action; one of OpenFlow 1.0 may be several here.
+fn actions(item: Piece<'_>, frames: &mut Frames) -> Result<Vec<Action>> {
+    let found = match frames.translate(item)? {
+        Some(actions) => actions,
+        None => vec![action(item)?],
+    };
+    frames.follow(item, &found)?;
+    Ok(found)
 }
 
 /// Reads one action.

@@ -15,6 +15,7 @@ pub mod file;
 pub mod frame;
 pub mod group;
 pub mod meter;
+mod old;
 pub mod rule;
 pub mod value;
 

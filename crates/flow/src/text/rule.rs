@@ -79,7 +79,9 @@ pub fn flow_mod(command: FlowModCommand, line: &str) -> Result<FlowMod> {
         Some(actions) if is_delete => {
             return actions.error("a delete has no actions: it takes rules by their match");
         }
-        Some(actions) => change.rule.instructions = action::instructions(actions)?,
+        Some(actions) => {
+            change.rule.instructions = action::instructions(actions, &change.rule.matching)?;
+        }
         None if is_delete => {}
         None => return line.after(line.text.len()).error("a rule needs actions=… (actions=drop for none)"),
     }

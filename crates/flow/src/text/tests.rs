@@ -179,6 +179,42 @@ proptest! {
 }
 
 #[test]
+fn actions_of_openflow_1_0_become_those_of_1_3() {
+    let shown = |text: &str| rule::parse(text).map(|(_, rule)| action::show_instructions(&rule.instructions));
+    let cases = [
+        ("tcp actions=mod_tp_src:5,mod_tp_dst:6", "set_field:5->tcp_src,set_field:6->tcp_dst"),
+        ("udp6 actions=mod_tp_dst:0x10", "set_field:16->udp_dst"),
+        ("ip actions=mod_nw_tos:72,mod_nw_ecn:1", "set_field:18->ip_dscp,set_field:1->nw_ecn"),
+        (
+            "actions=mod_vlan_vid:4,mod_vlan_pcp:3",
+            "push_vlan:0x8100,set_field:0x1004->vlan_vid,set_field:3->vlan_pcp",
+        ),
+        ("dl_vlan=9 actions=mod_vlan_vid:4", "set_field:0x1004->vlan_vid"),
+        ("dl_vlan=9 actions=pop_vlan,mod_vlan_pcp:4", "pop_vlan,push_vlan:0x8100,set_field:4->vlan_pcp"),
+        ("actions=enqueue:2:1", "set_queue:1,output:2"),
+        ("actions=enqueue(2,1),set_queue:0,output:3", "set_queue:1,output:2,set_queue:0,output:3"),
+        (
+            "tcp actions=write_actions(mod_tp_dst:6,enqueue:LOCAL:3)",
+            "write_actions(set_field:6->tcp_dst,set_queue:3,LOCAL)",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(shown(text).as_deref(), Ok(expected), "{text}");
+    }
+    let refused = [
+        ("ip actions=mod_tp_src:5", "mod_tp_src needs tcp, udp or sctp in the match"),
+        ("ip actions=mod_nw_tos:5", "nw_ecn"),
+        ("actions=mod_vlan_vid:4096", "more than 4095"),
+        ("actions=enqueue:2", "enqueue:PORT:QUEUE"),
+        ("actions=enqueue:2:1,output:3", "its queue, too"),
+    ];
+    for (text, why) in refused {
+        let said = shown(text).unwrap_err().what;
+        assert!(said.contains(why), "{text}: {said}");
+    }
+}
+
+#[test]
 fn what_ovs_ofctl_writes_is_understood() {
     let dumped = " cookie=0x1f, duration=12.3s, table=2, n_packets=4, n_bytes=5, idle_timeout=9, \
                   priority=10,icmp6,in_port=LOCAL,icmp_type=135,nd_target=fe80::1 \

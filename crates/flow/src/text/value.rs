@@ -195,13 +195,7 @@ impl<'a> MatchReader<'a> {
                 return Ok(true);
             }
             "dl_vlan" => dl_vlan(text)?,
-            "nw_tos" => {
-                let tos = text.number(255)?;
-                if tos & 3 != 0 {
-                    return text.error("the two lowest bits of nw_tos are 0: they are nw_ecn");
-                }
-                MatchField::exact(Field::IpDscp, tos >> 2)
-            }
+            "nw_tos" => MatchField::exact(Field::IpDscp, dscp_of_tos(text)?),
             "icmp_type" => return self.wait(&[Field::Icmpv4Type, Field::Icmpv6Type], text),
             "icmp_code" => return self.wait(&[Field::Icmpv4Code, Field::Icmpv6Code], text),
             "tp_src" => return self.wait(&[Field::TcpSrc, Field::UdpSrc, Field::SctpSrc], text),
@@ -273,6 +267,14 @@ fn vlan_tci(text: Piece<'_>) -> Result<impl Iterator<Item = MatchField>> {
         _ => return text.error("OpenFlow matches the priority of a VLAN wholly or not at all"),
     };
     Ok(vid.into_iter().chain(pcp))
+}
+
+/// The DSCP of a whole byte of service.
+pub(super) fn dscp_of_tos(text: Piece<'_>) -> Result<Value> {
+    match text.number(255)? {
+        tos if tos & 3 == 0 => Ok(tos >> 2),
+        _ => text.error("the two lowest bits of nw_tos are 0: they are nw_ecn"),
+    }
 }
 
 fn dl_vlan(text: Piece<'_>) -> Result<MatchField> {
