@@ -218,6 +218,10 @@ fn groups_meters_ports_tables_and_frames_can_be_asked_for() {
     assert!(run_ok(&["flow", "tables", &switch]).contains("more tables are empty"));
     let shown = document(&["flow", "show", &switch]);
     assert_eq!((shown["dpid"].as_str(), shown["openflow"].as_str()), (Some("0000000000000017"), Some("1.4")));
+    let named = "meter=controller,pktps,band=type=drop,rate=100";
+    run_ok(&["flow", "meters", &switch, "--add", named]);
+    let left = document(&["flow", "meters", &switch, "--delete", "controller", "--delete", "0x3"]);
+    assert_eq!(left["meters"].as_array().unwrap().len(), 0, "{left}");
     for list in ["groups", "meters"] {
         let left = document(&["flow", list, &switch, "--delete", "all"]);
         assert_eq!(left[list].as_array().unwrap().len(), 0, "{left}");

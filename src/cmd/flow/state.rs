@@ -1,7 +1,7 @@
 //! `pathlab flow groups`, `meters`, `ports`, `tables`, `show` and `packet-out`: what a switch has besides rules.
 
 use super::ask::{AskArgs, counted, multipart, nanoseconds};
-use crate::output::{Output, object, table, when_any};
+use crate::output::{Output, object, table};
 use clap::Args;
 use flow::group::{ALL_GROUPS, Group, GroupMod, GroupType};
 use flow::meter::{ALL_METERS, Meter, MeterFlags, MeterMod};
@@ -33,7 +33,7 @@ pub struct ListArgs {
     /// Change this one before printing; same syntax.
     #[arg(long, value_name = "TEXT")]
     modify: Vec<String>,
-    /// Delete the one with this number, or all, before printing.
+    /// Delete the one with this number (of a meter also the name: controller, slowpath), or all, before printing.
     #[arg(long, value_name = "NUMBER")]
     delete: Vec<String>,
 }
@@ -111,28 +111,29 @@ impl ListArgs {
     }
 }
 
-fn number(text: &str, all: u32) -> Result<u32> {
-    match text {
-        "all" => Ok(all),
-        _ => text.parse().map_err(|_| Problem::input(format!("'{text}' is neither a number nor all"))),
-    }
-}
-
-fn parsed<T, E: Display>(text: &str, parse: fn(&str) -> Result<T, E>) -> Result<T> {
+fn parsed<T, E: Display>(text: &str, parse: impl Fn(&str) -> Result<T, E>) -> Result<T> {
     parse(text).map_err(|error| Problem::input(format!("{error} in '{text}'")))
 }
 
 fn group_change(command: ModCommand, text: &str) -> Result<Body> {
     let of = |id| Group { id, kind: GroupType::All, buckets: vec![] };
     let is_delete = command == ModCommand::Delete;
-    let group = if is_delete { number(text, ALL_GROUPS).map(of) } else { parsed(text, group::parse) }?;
+    let group = if is_delete {
+        parsed(text, |text| group::number(Piece::line(text))).map(of)
+    } else {
+        parsed(text, group::parse)
+    }?;
     Ok(client::group_mod(&GroupMod { command, group }))
 }
 
 fn meter_change(command: ModCommand, text: &str) -> Result<Body> {
     let of = |id| Meter { id, flags: MeterFlags::default(), bands: vec![] };
     let is_delete = command == ModCommand::Delete;
-    let meter = if is_delete { number(text, ALL_METERS).map(of) } else { parsed(text, meter::parse) }?;
+    let meter = if is_delete {
+        parsed(text, |text| meter::number(Piece::line(text))).map(of)
+    } else {
+        parsed(text, meter::parse)
+    }?;
     Ok(client::meter_mod(&MeterMod { command, meter }))
 }
 
@@ -299,8 +300,20 @@ pub fn tables(args: &AskArgs, output: &Output) -> Result<()> {
     let ((tables, rows), openflow) = args.ask(read_tables)?;
     let (switch, others) = (&args.switch, tables.len() - rows.len());
     let document = object! { schema: "pathlab/flow-tables/1", switch, openflow, tables };
-    let rest = when_any(others, |others| format!("{others} more tables are empty\n"));
-    output.result(&document, |_| table(1, &["table", "rules", "lookups", "matched"], rows).text() + &rest)
+    output.result(&document, |_| tables_text(rows, others))
+}
+
+/// The tables that are not empty, and how many others there are.
+fn tables_text(rows: Vec<Vec<String>>, others: usize) -> String {
+    if rows.is_empty() {
+        return format!("all {others} tables are empty\n");
+    }
+    let rest = match others {
+        0 => String::new(),
+        1 => "one more table is empty\n".to_owned(),
+        more => format!("{more} more tables are empty\n"),
+    };
+    table(1, &["table", "rules", "lookups", "matched"], rows).text() + &rest
 }
 
 /// Describes the switch.
@@ -360,4 +373,17 @@ fn describe(client: &mut Client) -> Result<(Features, SwitchConfig, Box<Desc>, V
 /// A port by number and name.
 pub(super) fn named(port: &Port) -> String {
     format!("{} {}", PortNo(port.port_no), port.name.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_tables_are_more_only_where_others_are_listed() {
+        let row = || vec!["0", "2", "5", "5"].into_iter().map(str::to_owned).collect();
+        assert_eq!(tables_text(vec![], 255), "all 255 tables are empty\n");
+        assert!(tables_text(vec![row()], 254).ends_with("\n254 more tables are empty\n"));
+        assert!(tables_text(vec![row()], 1).ends_with("\none more table is empty\n"));
+    }
 }

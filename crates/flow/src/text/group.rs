@@ -2,7 +2,7 @@
 
 use super::value::port;
 use super::{Piece, Result, action};
-use crate::group::{Bucket, Group, GroupType};
+use crate::group::{ALL_GROUPS, Bucket, Group, GroupType};
 use crate::port::PortNo;
 use crate::rule::ANY_GROUP;
 
@@ -37,6 +37,11 @@ pub fn show(group: &Group) -> String {
         text.push_str(&format!("actions={}", action::show_list(&bucket.actions)));
     }
     text
+}
+
+/// Reads the number of a group, or `all`.
+pub fn number(text: Piece<'_>) -> Result<u32> {
+    if text.text == "all" { Ok(ALL_GROUPS) } else { text.int() }
 }
 
 /// Reads a group.

@@ -32,6 +32,12 @@ pub fn show(meter: &Meter) -> String {
     text
 }
 
+/// Reads the number of a meter, or the name of one that has a name.
+pub fn number(text: Piece<'_>) -> Result<u32> {
+    let named = NAMES.iter().find(|(_, name)| *name == text.text);
+    named.map_or_else(|| text.int(), |(id, _)| Ok(*id))
+}
+
 /// Reads a meter.
 pub fn parse(line: &str) -> Result<Meter> {
     let line = Piece::line(line).trimmed();
@@ -44,8 +50,7 @@ pub fn parse(line: &str) -> Result<Meter> {
         }
         match item.split(&['=']) {
             (name, Some(text)) if ["meter", "meter_id"].contains(&name.text) => {
-                let named = NAMES.iter().find(|(_, name)| *name == text.text);
-                id = Some(named.map_or_else(|| text.int(), |(id, _)| Ok(*id))?);
+                id = Some(number(text)?);
             }
             _ => return item.error(format!("`{}` is not a property of a meter", item.text)),
         }
