@@ -542,14 +542,13 @@ fn a_slave_changes_nothing_and_hears_of_ports_only() {
         matches!(&told[..], [Message { body: Body::RoleStatus(status), .. }] if status.role == RoleCode::SLAVE)
     );
     world.told(1);
-    assert_eq!(
-        world.refused(add(rule(1, vec![], vec![]))).error(),
-        Some(crate::error::BadRequest::IsSlave.into())
-    );
+    assert_eq!(world.refused(add(rule(1, vec![], vec![]))).error(), Some(BadRequest::IsSlave.into()));
     assert_eq!(
         world.refused(role(RoleCode::MASTER, 1)).error(),
         Some(crate::error::RoleRequestFailed::Stale.into())
     );
+    let fragments = SwitchConfig { flags: ConfigFlags::FRAG_DROP, miss_send_len: 0 };
+    assert_eq!(world.refused(Body::SetConfig(fragments)).error(), Some(BadRequest::IsSlave.into()));
     let down = PortMod {
         port_no: 1,
         hw_addr: crate::openflow::bytes::HardwareAddress(ADDRESS),

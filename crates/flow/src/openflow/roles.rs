@@ -244,6 +244,7 @@ impl Roles {
     pub fn may(&self, conn: Conn, body: &Body) -> Result<(), Fault> {
         let changes = match body {
             Body::PacketOut(_)
+            | Body::SetConfig(_)
             | Body::FlowMod(_)
             | Body::GroupMod(_)
             | Body::PortMod(_)
