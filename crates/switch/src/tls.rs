@@ -386,7 +386,10 @@ fn sentence(e: &Error) -> String {
         Error::AlertReceived(Alert::UnknownCA) => {
             "it refuses our certificate: its CA certificate did not sign ours"
         }
-        Error::AlertReceived(Alert::CertificateExpired) => "it refuses our certificate as expired",
+        // The alert of one that is not valid yet is the same.
+        Error::AlertReceived(Alert::CertificateExpired) => {
+            "it refuses our certificate as expired, or as not valid yet by its clock"
+        }
         Error::AlertReceived(Alert::CertificateRequired) => "it says that we showed no certificate",
         // A signature that it cannot verify is, in a handshake, the one of our certificate (RFC 8446 section 6.2).
         Error::AlertReceived(
