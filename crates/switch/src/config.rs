@@ -32,7 +32,7 @@ use crate::shadow::ShadowRate;
 use crate::tls::TlsFiles;
 use flow::port::PortNo;
 use record::{Problem, Result, line, unit};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -42,6 +42,8 @@ pub const OPENFLOW_PORT: u16 = 6653;
 /// The highest number of a port (`OFPP_MAX` is 0xffffff00; OVS and its tools stop at 65279 in OpenFlow 1.0 only).
 const HIGHEST_PORT: u32 = 0xffff_ff00;
 
+/// Words that a switch may have several times.
+const SEVERAL: [&str; 6] = ["switch", "port", "controller", "listen", "queue", "speed"];
 /// Auxiliary connections of a controller: their number in the features reply has 8 bits, and 0 is the main one.
 const MOST_AUXILIARY: usize = 255;
 /// Connections that a place takes at once when it is not said.
@@ -364,12 +366,17 @@ impl SwitchConfig {
     /// Input: the line and what is wrong with it.
     pub fn parse(text: &str, place: &str) -> Result<Vec<SwitchConfig>> {
         let mut all: Vec<SwitchConfig> = vec![];
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
         for line in line::lines(text) {
             let words: Vec<&str> = line.words.iter().map(|word| word.text).collect();
             let (word, values) = (words[0], &words[1..]);
             let at = || format!("{place}:{}", line.number);
+            let is_again = !seen.insert(word) && !SEVERAL.contains(&word);
             let done = if word == "switch" {
+                seen.clear();
                 one(values).and_then(name).map(|name| all.push(SwitchConfig::new(name, 0)))
+            } else if is_again {
+                Err(Problem::input(format!("'{word}' stands twice in one switch")))
             } else if let Some(switch) = all.last_mut() {
                 switch.line(word, values)
             } else {
@@ -493,6 +500,22 @@ pub fn check_interfaces(all: &[SwitchConfig]) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a controller that stands twice: it would meet the same datapath on two main connections.
+///
+/// # Errors
+/// Input: which one.
+pub fn check_controllers(switch: &SwitchConfig) -> Result<()> {
+    let mut found = BTreeSet::new();
+    let mut places = switch.controllers.iter().map(|controller| controller.to.to_string());
+    match places.find(|place| !found.insert(place.clone())) {
+        Some(place) => {
+            Err(Problem::input(format!("the controller {place} of '{}' stands twice", switch.name))
+                .help("aux=N gives it more connections"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Gives numbers to switches that have none; names and numbers must be different.
 fn check(all: &mut [SwitchConfig]) -> Result<()> {
     if all.is_empty() {
@@ -505,6 +528,7 @@ fn check(all: &mut [SwitchConfig]) -> Result<()> {
     }
     check_interfaces(all)?;
     for (i, switch) in all.iter().enumerate() {
+        check_controllers(switch)?;
         queue_config::check(&switch.ports, &switch.queues, &switch.speeds)?;
         for other in &all[..i] {
             if other.name == switch.name {
@@ -583,6 +607,9 @@ mod tests {
             ("switch a\nshadow 0", "no part of the frames"),
             ("switch a b", "one value"),
             ("switch a\nrules 0", "above 0"),
+            ("switch a\nfail standalone\nfail secure", "f:3"),
+            ("switch a\nengine native\nswitch b\nengine native\nengine tcx", "'engine' stands twice"),
+            ("switch a\ncontroller tcp:c\ncontroller tcp:c:6653 aux=1", "tcp:c:6653 of 'a' stands twice"),
             (
                 "switch a\nport 1 int:p\nport 2 ring:p?batch=9",
                 "the interface p is port 1 of 'a' (int:p) and port 2",

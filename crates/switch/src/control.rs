@@ -165,6 +165,7 @@ impl Switch {
             move |e: io::Error| Problem::host(format!("cannot {what}: {e}"))
         };
         config::check_interfaces(std::slice::from_ref(config))?;
+        config::check_controllers(config)?;
         // A switch that was killed may have left an interface down.
         // Where no directory can be made, nothing was left.
         linux::undo::open().map_or(Ok(vec![]), |journals| journals.clean_some(linux::tune::down::JOURNAL))?;
