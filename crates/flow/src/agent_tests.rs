@@ -20,6 +20,7 @@ use crate::pipeline::Pipeline;
 use crate::port::{Port, PortNo};
 use proptest::prelude::*;
 
+mod roles;
 mod tables;
 
 const SECOND: u64 = 1_000_000_000;

@@ -111,7 +111,8 @@ impl OpenFlowAgent {
             Body::MeterMod(_) => 1,
             _ => return,
         };
-        let Ok(bytes) = message.encode() else { return };
+        // Whoever can ask for it speaks 1.4, and reads what is inside as that.
+        let Ok(bytes) = (Message { version: Version::V14, ..message.clone() }).encode() else { return };
         let body = Body::RequestForward(RequestForward { request: Raw(bytes) });
         let mut audience = self.roles.audience(Unasked::RequestForward, |_| reason);
         audience.retain(|(connection, _)| *connection != scene.from.connection);
