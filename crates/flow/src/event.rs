@@ -41,6 +41,8 @@ pub enum Event {
         table: u8,
         /// The rule.
         rule: Arc<Rule>,
+        /// The one whose place it took.
+        old: Option<Arc<Rule>>,
     },
     /// The instructions of a rule changed.
     RuleModified {
@@ -48,6 +50,8 @@ pub enum Event {
         table: u8,
         /// The rule as it is now.
         rule: Arc<Rule>,
+        /// The rule as it was.
+        old: Arc<Rule>,
     },
     /// A rule went.
     RuleRemoved(Removed),
@@ -113,15 +117,17 @@ impl Monitor {
             && sends_to_group(rule, self.out_group)
     }
 
-    /// Whether the monitor wants to hear of the event.
+    /// Whether the monitor wants to hear of the event. It is about a rule that was one of its rules, too: who keeps a copy would go on
+    /// believing in it.
     pub fn wants(&self, event: &Event) -> bool {
-        let (flag, table, rule) = match event {
-            Event::RuleAdded { table, rule } => (MonitorFlags::ADD, *table, rule),
-            Event::RuleModified { table, rule } => (MonitorFlags::MODIFY, *table, rule),
-            Event::RuleRemoved(gone) => (MonitorFlags::REMOVED, gone.table, &gone.rule),
+        let (flag, table, rule, old) = match event {
+            Event::RuleAdded { table, rule, old } => (MonitorFlags::ADD, *table, rule, old.as_ref()),
+            Event::RuleModified { table, rule, old } => (MonitorFlags::MODIFY, *table, rule, Some(old)),
+            Event::RuleRemoved(gone) => (MonitorFlags::REMOVED, gone.table, &gone.rule, None),
             Event::Vacancy { .. } | Event::PortChanged { .. } => return false,
         };
-        self.flags.has(flag) && self.concerns(table, rule)
+        let is_meant = |rule: &Arc<Rule>| self.concerns(table, rule);
+        self.flags.has(flag) && (is_meant(rule) || old.is_some_and(is_meant))
     }
 }
 

@@ -182,13 +182,14 @@ impl Table {
         let place = replaced.unwrap_or((Reverse(rule.priority), self.next));
         let old = replaced.and_then(|place| self.take(place));
         let mut entry = Entry::new(now, rule);
-        if let Some(old) = old.filter(|_| !rule.flags.has(RuleFlags::RESET_COUNTS)) {
+        if let Some(old) = old.as_ref().filter(|_| !rule.flags.has(RuleFlags::RESET_COUNTS)) {
             // §6.4: counters "should be copied from the replaced flow entry"; the duration begins anew.
             (entry.frames, entry.bytes) = (old.frames, old.bytes);
         }
         self.next += u64::from(replaced.is_none());
         entry.filed_ns = self.deadlines.file(place, entry.deadline());
-        events.push(Event::RuleAdded { table: self.number, rule: entry.rule.clone() });
+        let old = old.map(|old| old.rule);
+        events.push(Event::RuleAdded { table: self.number, rule: entry.rule.clone(), old });
         self.shapes.file(place, rule);
         self.rules.insert(place, entry);
         self.note(place);
@@ -234,13 +235,14 @@ impl Table {
         self.looked += looked as u64;
         for place in taken {
             let Some(entry) = self.rules.get_mut(&place) else { continue };
-            self.shapes.forget_columns(place, &entry.rule);
+            let old = entry.rule.clone();
+            self.shapes.forget_columns(place, &old);
             Arc::make_mut(&mut entry.rule).instructions.clone_from(&change.rule.instructions);
             self.shapes.file_columns(place, &entry.rule);
             if change.rule.flags.has(RuleFlags::RESET_COUNTS) {
                 entry.reset();
             }
-            events.push(Event::RuleModified { table: self.number, rule: entry.rule.clone() });
+            events.push(Event::RuleModified { table: self.number, rule: entry.rule.clone(), old });
             self.note(place);
         }
     }

@@ -678,6 +678,24 @@ fn a_monitor_hears_of_the_rules_that_it_selects() {
     assert_eq!((flags.known(), MonitorFlags(0x80).known()), (Some(flags), None));
 }
 
+#[test]
+fn a_monitor_of_a_port_hears_when_a_rule_no_longer_sends_there() {
+    let flags = MonitorFlags::ADD.with(MonitorFlags::MODIFY);
+    let matching = Match::all();
+    let monitor = Monitor { id: 1, flags, table: 0, matching, out_port: PortNo(2), out_group: ANY_GROUP };
+    let mut pipeline = switch();
+    let mut heard = |change: FlowMod| {
+        pipeline.flow_mod(0, &change).unwrap().iter().filter(|event| monitor.wants(event)).count()
+    };
+    let elsewhere = || Rule { instructions: apply(vec![output(1)]), ..rule(1) };
+    assert_eq!(heard(add(0, rule(1))), 1);
+    assert_eq!(heard(FlowMod::new(FlowModCommand::Modify, 0, elsewhere())), 1, "away from there");
+    assert_eq!(heard(FlowMod::new(FlowModCommand::Modify, 0, elsewhere())), 0, "elsewhere all the time");
+    assert_eq!(heard(FlowMod::new(FlowModCommand::Modify, 0, rule(1))), 1, "there again");
+    assert_eq!(heard(add(0, elsewhere())), 1, "replaced by one that sends elsewhere");
+    assert_eq!(heard(add(0, elsewhere())), 0);
+}
+
 /// A frame conforms when, from every earlier frame that passed to this one, no more passed than the burst and what the
 /// rate gave meanwhile. That is what a token bucket means, without a bucket.
 fn arrival_curve(rate: u64, burst: u64, arrivals: &[u64]) -> Vec<bool> {

@@ -157,8 +157,8 @@ impl Peer {
 /// What a monitor reports of an event; nothing for events that are not about rules.
 pub(super) fn update(version: Version, event: &Event, instructions: bool) -> Option<Update> {
     match event {
-        Event::RuleAdded { table, rule } => Some(Update::Added(full(*table, rule, instructions))),
-        Event::RuleModified { table, rule } => Some(Update::Modified(full(*table, rule, instructions))),
+        Event::RuleAdded { table, rule, .. } => Some(Update::Added(full(*table, rule, instructions))),
+        Event::RuleModified { table, rule, .. } => Some(Update::Modified(full(*table, rule, instructions))),
         Event::RuleRemoved(gone) => {
             let reason = translate::removed_reason(version, gone.reason);
             Some(Update::Removed(UpdateFull { reason, ..full(gone.table, &gone.rule, instructions) }))
