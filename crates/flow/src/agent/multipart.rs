@@ -1,6 +1,6 @@
 //! Questions of several parts (OpenFlow 1.3.5 section 7.3.5, 1.4.1 section 7.3.5), each with its answer.
 
-use super::{Answer, Conn, OpenFlowAgent, Peer, Scene, queues, translate};
+use super::{Answer, Conn, OpenFlowAgent, Scene, queues, translate};
 use crate::action::Instruction;
 use crate::entry::Entry;
 use crate::error::{BadRequest, FlowMonitorFailed, MeterModFailed, TableFeaturesFailed};
@@ -98,18 +98,18 @@ impl OpenFlowAgent {
         }
     }
 
-    /// Adds, changes and removes monitors; what those get that asked for the existing rules.
+    /// Adds, changes and removes monitors, all or none; what those get that asked for the existing rules.
     fn monitor(&mut self, scene: &Scene<'_>, wishes: &[MonitorRequest]) -> Result<Vec<Update>, Fault> {
         let Some(peer) = self.peers.get_mut(&scene.from.connection) else { return Ok(vec![]) };
-        let mut updates = vec![];
+        let (mut updates, mut monitors) = (vec![], peer.monitors.clone());
         for wish in wishes {
             let id = wish.monitor_id;
-            let is_there = peer.monitors.contains_key(&id);
+            let is_there = monitors.contains_key(&id);
             match wish.command {
                 MonitorCommand::ADD => refuse_if(is_there, FlowMonitorFailed::MonitorExists)?,
                 MonitorCommand::MODIFY => refuse_if(!is_there, FlowMonitorFailed::UnknownMonitor)?,
                 MonitorCommand::DELETE => {
-                    peer.cancel(id)?;
+                    monitors.remove(&id).ok_or(FlowMonitorFailed::UnknownMonitor)?;
                     continue;
                 }
                 _ => return Err(FlowMonitorFailed::BadCommand.into()),
@@ -137,20 +137,16 @@ impl OpenFlowAgent {
                     updates.extend(meant.map(|rule| Update::Initial(full(table.number, rule, instructions))));
                 }
             }
-            peer.monitors.insert(id, monitor);
+            monitors.insert(id, monitor);
         }
+        peer.monitors = monitors;
         Ok(updates)
     }
 
     /// Ends a monitor.
     pub(super) fn cancel(&mut self, connection: Conn, id: u32) -> Result<(), Fault> {
-        self.peers.get_mut(&connection).map_or(Ok(()), |peer| peer.cancel(id))
-    }
-}
-
-impl Peer {
-    fn cancel(&mut self, id: u32) -> Result<(), Fault> {
-        self.monitors.remove(&id).map(drop).ok_or(FlowMonitorFailed::UnknownMonitor.into())
+        let Some(peer) = self.peers.get_mut(&connection) else { return Ok(()) };
+        peer.monitors.remove(&id).map(drop).ok_or(FlowMonitorFailed::UnknownMonitor.into())
     }
 }
 
