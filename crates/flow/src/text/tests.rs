@@ -215,6 +215,14 @@ fn actions_of_openflow_1_0_become_those_of_1_3() {
 }
 
 #[test]
+fn addresses_of_arp_have_the_names_of_those_of_ip() {
+    let written = rule::parse_match("nw_proto=1,nw_src=10.0.0.0/8,arp,ip_dst=10.0.0.9").unwrap();
+    let meant = rule::parse_match("arp,arp_op=1,arp_spa=10.0.0.0/8,arp_tpa=10.0.0.9").unwrap();
+    assert!(written.same(&meant), "{written:?}");
+    assert!(rule::parse_match("rarp,nw_src=10.0.0.1").is_err());
+}
+
+#[test]
 fn what_ovs_ofctl_writes_is_understood() {
     let dumped = " cookie=0x1f, duration=12.3s, table=2, n_packets=4, n_bytes=5, idle_timeout=9, \
                   priority=10,icmp6,in_port=LOCAL,icmp_type=135,nd_target=fe80::1 \

@@ -40,6 +40,19 @@ const FOREIGN: &[&str] = &[
     "reg0",
 ];
 
+/// The type of ARP.
+const ARP: u16 = 0x806;
+
+/// The field that ovs-ofctl means by another one where the frames are of ARP.
+fn of_arp(field: Field) -> Field {
+    match field {
+        Field::Ipv4Src => Field::ArpSpa,
+        Field::Ipv4Dst => Field::ArpTpa,
+        Field::IpProto => Field::ArpOp,
+        other => other,
+    }
+}
+
 /// Reads the number or the name of a port.
 pub fn port(piece: Piece<'_>) -> Result<PortNo> {
     let named = PortNo::RESERVED.iter().find(|(_, name)| name.eq_ignore_ascii_case(piece.text));
@@ -216,6 +229,10 @@ impl<'a> MatchReader<'a> {
 
     /// The match of all items: in their order if the prerequisites allow it, else in the order of the table.
     pub fn finish(mut self) -> Result<Match> {
+        let arp = MatchField::exact(Field::EthType, ARP);
+        if self.fields.iter().any(|(entry, _)| *entry == arp) {
+            self.fields.iter_mut().for_each(|(entry, _)| entry.field = of_arp(entry.field));
+        }
         for (fields, text, place) in std::mem::take(&mut self.later) {
             let proto =
                 self.fields.iter().find(|(entry, _)| entry.field == Field::IpProto).map(|(e, _)| e.value);
