@@ -218,6 +218,7 @@ impl Switch {
         inlets.into_iter().for_each(|inlet| switch.receive_from(inlet));
         let notes = switch.datapath.notes().iter();
         switch.said = notes.map(|what| SwitchNotice::Kernel { what: what.clone() }).collect();
+        switch.said.extend(switch.ports.news());
         switch.compile();
         Ok(switch)
     }

@@ -7,6 +7,8 @@
 //! **Why.** A socket stays with the interface that it was opened for, so a port whose interface was deleted is dead whatever is made under its name.
 //! And a controller (Faucet) may look at LINK_DOWN alone: a port that is closed must look like one without a cable, from here and from the other end.
 //!
+//! A socket whose name is that of the interface, in its network namespace, tells another switch that it is a port already: both forward then.
+//!
 //! **Price.** Every notice of the kernel asks for all links. An interface that was made again has no queues.
 
 use crate::datapath::{self, Datapath, OpenedPort};
@@ -17,6 +19,9 @@ use flow::port::{PortConfig, PortNo, PortState};
 use linux::netlink::{LinkState, Netlink};
 use linux::tune::down;
 use std::collections::BTreeMap;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// How long it takes until an interface that is there and could not be opened is tried again.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -35,6 +40,8 @@ struct Row {
     is_up: bool,
     /// It was taken down for a controller.
     down: Option<down::Taken>,
+    /// Says to other switches that the interface is a port.
+    claim: Option<UnixDatagram>,
 }
 
 /// What a look found.
@@ -55,20 +62,33 @@ pub(crate) struct Ports {
     rows: BTreeMap<PortNo, Row>,
     /// When to try again to open one.
     retry_ns: Option<u64>,
+    /// What there is to say of interfaces that were opened at the start.
+    said: Vec<SwitchNotice>,
 }
 
 impl Ports {
     /// Those of ports that were just opened.
     pub(crate) fn new<'a>(ports: impl Iterator<Item = (PortNo, &'a str)>) -> Ports {
         let links = Netlink::open().links().unwrap_or_default();
+        let mut said = vec![];
         let row = |(number, uri): (PortNo, &str)| {
             let name = datapath::name_of(uri);
             let of_kernel = datapath::has_interface(uri);
             let link = links.iter().find(|link| of_kernel && link.name == name);
             let (index, is_up) = (link.map(|link| link.index), link.is_some_and(|link| link.up));
-            (number, Row { uri: uri.to_owned(), name, index, is_gone: false, said: None, is_up, down: None })
+            let uri = uri.to_owned();
+            let mut row =
+                Row { uri, name, index, is_gone: false, said: None, is_up, down: None, claim: None };
+            said.extend(index.and_then(|index| row.claim(number, index)));
+            (number, row)
         };
-        Ports { rows: ports.map(row).collect(), retry_ns: None }
+        let rows = ports.map(row).collect();
+        Ports { rows, retry_ns: None, said }
+    }
+
+    /// What there is to say after the start, once.
+    pub(crate) fn news(&mut self) -> Vec<SwitchNotice> {
+        std::mem::take(&mut self.said)
     }
 
     /// The thread of a port heard that its interface is gone.
@@ -147,7 +167,25 @@ fn is_closed(pipeline: &Pipeline, port: PortNo) -> bool {
     pipeline.ports.get(&port).is_some_and(|port| port.config.has(PortConfig::PORT_DOWN))
 }
 
+/// Takes the name of an interface of this network namespace among switches. The name is free again when the process ends.
+fn claim(index: u32) -> io::Result<UnixDatagram> {
+    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("pathlab/port/{index}"))?)
+}
+
 impl Row {
+    /// Says to other switches that the interface is a port, and here when another one was first.
+    fn claim(&mut self, port: PortNo, index: u32) -> Option<SwitchNotice> {
+        // One that comes back under its number has the name that is held here.
+        self.claim = None;
+        let claimed = claim(index);
+        let is_taken = claimed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse);
+        self.claim = claimed.ok();
+        let what = || {
+            format!("the interface {} is a port of another switch, too: both forward its frames", self.name)
+        };
+        is_taken.then(|| SwitchNotice::Port { port, what: what() })
+    }
+
     /// Whether the interface that was opened is up.
     fn has_link_up(&self, links: &[LinkState]) -> bool {
         !self.is_gone && links.iter().any(|link| self.index == Some(link.index) && link.up)
@@ -176,6 +214,7 @@ impl Row {
                 // What was taken down went with the old one.
                 self.down = None;
                 found.inlets.push(inlet);
+                found.said.extend(self.claim(number, link.index));
                 let queues = if had_queues { ", without its queues" } else { "" };
                 let what = format!("the interface {} is back and was opened again{queues}", self.name);
                 found.said.push(SwitchNotice::Port { port: number, what });
@@ -199,4 +238,21 @@ fn state(up: bool) -> PortState {
 
 fn is_up(link: &LinkState) -> bool {
     link.up && link.carrier
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_switch_says_that_an_interface_is_a_port_already() {
+        let of = |uri: &'static str| Ports::new([(PortNo(7), uri)].into_iter());
+        let _first = of("int:lo");
+        let said = of("ring:lo").news();
+        assert!(
+            matches!(&said[..], [SwitchNotice::Port { port: PortNo(7), what }] if what.contains("another switch")),
+            "{said:?}"
+        );
+        assert_eq!(of("mem:lo").news(), []);
+    }
 }
