@@ -131,7 +131,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("client", &["config", "stream", "tls"]),
             ("connection", &["backlog", "stream"]),
             ("listeners", &["config", "notice", "stream", "tls"]),
-            ("relay", &["client", "config", "stream", "tls"]),
+            ("relay", &["client", "config", "notice", "stream", "tls"]),
             (
                 "control",
                 &[

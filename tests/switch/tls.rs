@@ -430,6 +430,27 @@ fn a_controller_that_is_not_ours_is_told_of() {
     assert!(!got_in && running.client(Version::V14).rules().is_empty());
 }
 
+/// A controller that does not run yet, then runs and is a stranger: both are said, each once.
+#[test]
+fn another_reason_why_a_controller_cannot_be_reached_is_told_of() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let address = address();
+    let running = Running::with(1, |config| {
+        config.controllers.push(ControllerConfig::parse(&format!("ssl:{address}:6653")).unwrap());
+        config.tls = ours.papers("switch").files();
+    });
+    let is_for = |text: &'static str| move |say: &SwitchNotice| matches!(say, SwitchNotice::Unreachable { why, .. } if why.contains(text));
+    wait_for_word(&running, "nobody listens", is_for("Connection refused"));
+    let mut stranger = pathlab(&["controller", "hub", "--listen", &format!("pssl:6653:{address}")]);
+    stranger.args(theirs.papers("controller").believing(&ours).flags());
+    let stranger = Kept::new(stranger.stderr(std::process::Stdio::null()).spawn().unwrap());
+    wait_for_word(&running, "a stranger listens", is_for("our CA certificate did not sign its certificate"));
+    let refused = is_for("Connection refused");
+    let times = running.said.lock().unwrap().iter().filter(|say| refused(say)).count();
+    drop(stranger);
+    assert_eq!(times, 1);
+}
+
 /// openssl signs a request without extensions as version 1 (Debian 12: OpenSSL 3.0), and its own tools take that.
 #[test]
 fn a_certificate_of_x509_version_1_is_named() {

@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::datapath::{self, Datapath, Opened, OpenedPort, PortEvents};
 use crate::flow_hash;
 use crate::listeners::Listeners;
+use crate::notice::LastReason;
 pub use crate::notice::SwitchNotice;
 use crate::packet_ins::{PacketInCounts, PacketIns, Turn};
 use crate::ports::Ports;
@@ -107,7 +108,15 @@ struct Caller {
     is_calling: bool,
     /// When to call next; none while a call or a connection is there.
     next_ns: Option<u64>,
-    was_said: bool,
+    failed: LastReason,
+}
+
+impl Caller {
+    /// Who is called.
+    fn name(&self) -> String {
+        let number = self.auxiliary.map(|(_, number)| format!(" (auxiliary {number})"));
+        format!("{}{}", self.to, number.unwrap_or_default())
+    }
 }
 
 /// The connections to make: each controller, followed by its auxiliary connections, which wait for it.
@@ -120,8 +129,8 @@ fn callers(config: &SwitchConfig, now: u64) -> Vec<Caller> {
         let rest = auxiliary.map(|(to, number)| (to, Some((main, number)), None));
         for (to, auxiliary, next_ns) in std::iter::once((&controller.to, None, Some(now))).chain(rest) {
             let back_off = BackOff::new(seed.wrapping_add(callers.len() as u64));
-            let (is_calling, was_said) = (false, false);
-            callers.push(Caller { to: to.clone(), auxiliary, back_off, is_calling, next_ns, was_said });
+            let (is_calling, failed) = (false, LastReason::default());
+            callers.push(Caller { to: to.clone(), auxiliary, back_off, is_calling, next_ns, failed });
         }
     }
     callers
@@ -415,12 +424,11 @@ impl Switch {
     fn add(&mut self, stream: Stream, caller: Option<usize>, listener: Option<usize>) {
         let now = clock::monotonic_ns();
         let mut config = ChannelConfig::default();
-        let mut name = caller.map_or_else(|| stream.name(), |caller| self.callers[caller].to.to_string());
-        if let Some((_, number)) = caller.and_then(|caller| self.callers[caller].auxiliary) {
+        let name = caller.map_or_else(|| stream.name(), |caller| self.callers[caller].name());
+        if caller.is_some_and(|caller| self.callers[caller].auxiliary.is_some()) {
             // The main connection went while this one was called: no auxiliary one without it.
             let Some((_, version)) = caller.and_then(|caller| self.main_of(caller)) else { return };
             config.versions = vec![version];
-            name += &format!(" (auxiliary {number})");
         }
         let channel = Channel::new(Side::Switch, config, now);
         let mut connection = Connection::new(stream, channel, name);
@@ -451,7 +459,7 @@ impl Switch {
             return self.end(id, fault.to_string());
         }
         if let Some(caller) = caller {
-            self.callers[caller].was_said = false;
+            self.callers[caller].failed.forget();
             self.call_auxiliary(caller);
         }
         if let Some((main, _)) = main {
@@ -622,8 +630,8 @@ impl Switch {
     fn failed(&mut self, caller: usize, why: String) {
         self.again(caller);
         let one = &mut self.callers[caller];
-        if !std::mem::replace(&mut one.was_said, true) {
-            self.said.push(SwitchNotice::Unreachable { who: one.to.to_string(), why });
+        if one.failed.is_new(&why) {
+            self.said.push(SwitchNotice::Unreachable { who: one.name(), why });
         }
     }
 

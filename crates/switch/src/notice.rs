@@ -19,7 +19,7 @@ pub enum SwitchNotice {
         /// Why.
         why: String,
     },
-    /// A controller cannot be reached, or ends the connection before its hello; said once until it is up.
+    /// A controller cannot be reached, or ends the connection before its hello; said again when the reason is another one.
     Unreachable {
         /// Who.
         who: String,
@@ -50,4 +50,22 @@ pub enum SwitchNotice {
         /// Why.
         why: String,
     },
+}
+
+/// Why something that is tried again and again failed last: only another reason is said.
+#[derive(Debug, Default)]
+pub(crate) struct LastReason(Option<String>);
+
+impl LastReason {
+    /// Takes a reason; whether it is another one than last time.
+    pub(crate) fn is_new(&mut self, why: &str) -> bool {
+        let is_new = self.0.as_deref() != Some(why);
+        self.0 = Some(why.to_owned());
+        is_new
+    }
+
+    /// It went well: the next reason is new.
+    pub(crate) fn forget(&mut self) {
+        self.0 = None;
+    }
 }

@@ -12,7 +12,7 @@
 //! **Price.** Every notice of the kernel asks for all links. An interface that was made again has no queues.
 
 use crate::datapath::{self, Datapath, OpenedPort};
-use crate::notice::SwitchNotice;
+use crate::notice::{LastReason, SwitchNotice};
 use flow::event::Event;
 use flow::pipeline::Pipeline;
 use flow::port::{PortConfig, PortNo, PortState};
@@ -34,8 +34,8 @@ struct Row {
     index: Option<u32>,
     /// Nothing comes from it any more.
     is_gone: bool,
-    /// What was said last of what is wrong.
-    said: Option<String>,
+    /// Why it could not be opened again.
+    failed: LastReason,
     /// It was up when that was looked at last.
     is_up: bool,
     /// It was taken down for a controller.
@@ -77,8 +77,16 @@ impl Ports {
             let link = links.iter().find(|link| of_kernel && link.name == name);
             let (index, is_up) = (link.map(|link| link.index), link.is_some_and(|link| link.up));
             let uri = uri.to_owned();
-            let mut row =
-                Row { uri, name, index, is_gone: false, said: None, is_up, down: None, claim: None };
+            let mut row = Row {
+                uri,
+                name,
+                index,
+                is_gone: false,
+                failed: LastReason::default(),
+                is_up,
+                down: None,
+                claim: None,
+            };
             said.extend(index.and_then(|index| row.claim(number, index)));
             (number, row)
         };
@@ -209,7 +217,8 @@ impl Row {
         });
         match opened {
             Ok((link, (inlet, had_queues))) => {
-                (self.index, self.is_gone, self.said) = (Some(link.index), false, None);
+                (self.index, self.is_gone) = (Some(link.index), false);
+                self.failed.forget();
                 self.is_up = false;
                 // What was taken down went with the old one.
                 self.down = None;
@@ -221,9 +230,8 @@ impl Row {
                 Some(is_up(link))
             }
             Err(what) => {
-                if self.said.as_ref() != Some(&what) {
-                    found.said.push(SwitchNotice::Port { port: number, what: what.clone() });
-                    self.said = Some(what);
+                if self.failed.is_new(&what) {
+                    found.said.push(SwitchNotice::Port { port: number, what });
                 }
                 None
             }

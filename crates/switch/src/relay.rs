@@ -13,6 +13,7 @@
 
 use crate::client::Client;
 use crate::config::{FailMode, Remote};
+use crate::notice::LastReason;
 use crate::stream::{self, Listener, Stream};
 use crate::tls::Credentials;
 use flow::client;
@@ -162,15 +163,14 @@ impl RelayState<'_> {
     fn follow(&self, index: usize) {
         let controller = &self.relay.controllers[index];
         let mut back_off = BackOff::new(clock::monotonic_ns().wrapping_add(index as u64));
-        let mut was_said = false;
+        let mut failed = LastReason::default();
         while !self.is_over() {
             match self.one_connection(index, &mut back_off) {
                 Ok(why) => {
-                    was_said = false;
+                    failed.forget();
                     (self.say)(Said::Down(controller.to_string(), why));
                 }
-                Err((who, why)) if !was_said && !self.is_over() => {
-                    was_said = true;
+                Err((who, why)) if !self.is_over() && failed.is_new(&why) => {
                     (self.say)(Said::Unreachable(who, why));
                 }
                 Err(_) => {}
@@ -409,15 +409,21 @@ struct Opener {
     may_be_open: bool,
     /// It was said that the switch is a bridge.
     is_open: bool,
-    /// That it cannot be one was said.
-    was_said: bool,
+    /// Why it could not be one.
+    failed: LastReason,
     /// Not before this time is it tried again.
     next: Instant,
 }
 
 impl Opener {
     fn new() -> Opener {
-        Opener { client: None, may_be_open: true, is_open: false, was_said: false, next: Instant::now() }
+        Opener {
+            client: None,
+            may_be_open: true,
+            is_open: false,
+            failed: LastReason::default(),
+            next: Instant::now(),
+        }
     }
 
     fn turn(&mut self, state: &RelayState<'_>) {
@@ -443,11 +449,11 @@ impl Opener {
         if self.client.is_none() {
             match self.attempt(state, FlowModCommand::Add) {
                 Ok(()) => {
-                    (self.may_be_open, self.is_open, self.was_said) = (true, true, false);
+                    (self.may_be_open, self.is_open) = (true, true);
+                    self.failed.forget();
                     (state.say)(Said::Open(true));
                 }
-                Err(Some(why)) if !self.was_said => {
-                    self.was_said = true;
+                Err(Some(why)) if self.failed.is_new(&why) => {
                     (state.say)(Said::Unreachable(state.relay.datapath.to_string(), why));
                 }
                 Err(_) => {}
