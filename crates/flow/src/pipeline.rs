@@ -94,6 +94,8 @@ pub struct Pipeline {
     /// The queues of packet-ins, by the port that the frames came in by; whoever talks to the controllers keeps their counters.
     pub packet_in_queues: BTreeMap<u32, Queue>,
     tables: Vec<Arc<Table>>,
+    /// Rules that a controller may let a table hold.
+    most_rules: usize,
     pub(crate) groups: Groups,
     pub(crate) meters: Meters,
     pub(crate) bridge: Bridge,
@@ -115,6 +117,7 @@ impl Pipeline {
             ports: BTreeMap::new(),
             packet_in_queues: BTreeMap::new(),
             tables: (0..=LAST_TABLE).map(|number| Arc::new(Table::new(number, max_rules))).collect(),
+            most_rules: max_rules,
             groups: Groups::default(),
             meters: Meters::default(),
             bridge: Bridge::default(),
@@ -163,12 +166,15 @@ impl Pipeline {
         self.tables().all(Table::is_empty)
     }
 
-    /// Names a table, and says how many rules it may hold (table-features).
-    pub fn shape_table(&mut self, number: u8, name: &str, max_rules: usize) {
+    /// Names a table, and says how many rules it may hold (table-features), of as many as the switch lets a table have.
+    pub fn shape_table(&mut self, number: u8, name: &str, max_rules: usize) -> Vec<Event> {
+        let (mut events, max_rules) = (vec![], max_rules.min(self.most_rules));
         if let Some(table) = self.table_mut(number) {
             name.clone_into(&mut table.name);
             table.max_rules = max_rules;
+            table.tell_vacancy(&mut events);
         }
+        events
     }
 
     /// The groups.

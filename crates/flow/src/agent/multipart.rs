@@ -53,7 +53,8 @@ impl OpenFlowAgent {
             Request::MeterConfig(wish) => Reply::MeterConfig(meter_config(wish.meter_id, pipeline)?),
             Request::MeterFeatures(_) => Reply::MeterFeatures(meter_features()),
             Request::TableFeatures(wish) => {
-                shape_tables(wish, scene.pipeline)?;
+                let events = shape_tables(wish, scene.pipeline)?;
+                self.publish(&events, Some(scene.from), scene.pipeline, scene.effects);
                 Reply::TableFeatures(
                     scene.pipeline.tables().map(|table| table_features(version, table)).collect(),
                 )
@@ -415,7 +416,7 @@ fn table_features(version: Version, table: &Table) -> wire::TableFeatures {
 
 /// A controller says what tables it wants (§7.3.5.5). This switch's tables can do everything, so what is asked for is a
 /// part of what they do: they take the name and the size.
-fn shape_tables(wish: &[wire::TableFeatures], pipeline: &mut Pipeline) -> Result<(), Fault> {
+fn shape_tables(wish: &[wire::TableFeatures], pipeline: &mut Pipeline) -> Result<Vec<Event>, Fault> {
     let mut seen = [false; 256];
     for table in wish {
         let is_again = std::mem::replace(&mut seen[usize::from(table.table_id)], true);
@@ -424,11 +425,10 @@ fn shape_tables(wish: &[wire::TableFeatures], pipeline: &mut Pipeline) -> Result
         refuse_if((table.max_entries as usize) < held, TableFeaturesFailed::BadArgument)?;
         refuse_if(!table.properties.iter().all(is_ours), TableFeaturesFailed::BadArgument)?;
     }
-    for table in wish {
-        let limit = (table.max_entries as usize).min(crate::pipeline::RULE_LIMIT);
-        pipeline.shape_table(table.table_id, &table.name.text(), limit);
-    }
-    Ok(())
+    let shape = |table: &wire::TableFeatures| {
+        pipeline.shape_table(table.table_id, &table.name.text(), table.max_entries as usize)
+    };
+    Ok(wish.iter().flat_map(shape).collect())
 }
 
 /// Whether every table can do what a property lists.

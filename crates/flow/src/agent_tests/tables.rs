@@ -58,3 +58,40 @@ fn a_table_mod_of_1_3_leaves_what_1_4_configured() {
     let Reply::TableDesc(tables) = world.question(Request::TableDesc(Empty {})) else { panic!() };
     assert!(tables[1].config.has(TableFlags::EVICTION));
 }
+
+fn shape(world: &mut World, table_id: u8, max_entries: u32) -> Vec<Body> {
+    let name = crate::openflow::bytes::Name::new("t");
+    let wish = TableFeatures { table_id, name, max_entries, ..TableFeatures::default() };
+    world.put(0, question(Version::V14, 0, Request::TableFeatures(vec![wish])).body);
+    world.run();
+    world.told(0).into_iter().map(|message| message.body).collect()
+}
+
+#[test]
+fn table_features_give_a_table_no_more_rules_than_the_switch_lets_it_have() {
+    let mut world = World::new(&[Version::V14]);
+    world.pipeline = Pipeline::new(100);
+    for (wish, given) in [(7, 7), (101, 100), (u32::MAX, 100)] {
+        shape(&mut world, 3, wish);
+        assert_eq!(world.pipeline.table(3).unwrap().max_rules, given);
+    }
+}
+
+#[test]
+fn a_table_that_gets_another_size_tells_of_its_vacancy() {
+    let mut world = World::new(&[Version::V14]);
+    let statuses = |told: Vec<Body>| -> Vec<TableReason> {
+        let reasons = told.iter().filter_map(|body| match body {
+            Body::TableStatus(status) => Some(status.reason),
+            _ => None,
+        });
+        reasons.collect()
+    };
+    world.done(table_mod(0, &[VACANCY]));
+    for priority in 0..9 {
+        world.done(add(rule(priority, vec![], vec![])));
+    }
+    assert_eq!(statuses(shape(&mut world, 0, 10)), [TableReason::VACANCY_DOWN]);
+    assert_eq!(statuses(shape(&mut world, 0, 20)), []);
+    assert_eq!(statuses(shape(&mut world, 0, 100)), [TableReason::VACANCY_UP]);
+}
