@@ -120,6 +120,9 @@ fn what_the_switch_refuses_is_one_sentence_with_the_rule() {
         assert_eq!(dump["rules"].as_array().unwrap().len(), left, "{dump}");
         run_ok(&["flow", "del", &switch]);
     }
+    let output = run(&["flow", "add", &switch, "importance=7 actions=drop", "--openflow", "1.3"]);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && words.contains("importance is of OpenFlow 1.4"), "{words}");
     let nobody = format!("unix:{}/nobody", bench.folder.path().display());
     for arguments in [
         vec!["flow", "add", &switch, "priority=1,colour=red actions=drop"],

@@ -99,6 +99,7 @@ pub fn change(command: FlowModCommand, args: &ChangeArgs, output: &Output) -> Re
     let place = args.ask.place();
     let changes = wanted(command, args)?;
     let mut client = args.ask.call()?;
+    sayable(client.version(), &changes).map_err(&place)?;
     let bodies: Vec<Body> = changes.iter().map(|named| client::flow_mod(&named.change)).collect();
     let before = held(&mut client, &changes);
     let refusals = client.change(&bodies).map_err(&place)?;
@@ -112,6 +113,18 @@ pub fn change(command: FlowModCommand, args: &ChangeArgs, output: &Output) -> Re
         output.result(&document, |_| sentence(command, sent, removed))?;
     }
     problem.map_or(Ok(()), |problem| Err(place(problem)))
+}
+
+/// Refuses what would be lost on the way: OpenFlow 1.3 has no importance.
+fn sayable(version: Version, changes: &[Named]) -> Result<()> {
+    let lost = |named: &&Named| version == Version::V13 && named.change.rule.importance != 0;
+    match changes.iter().find(lost) {
+        Some(Named { place, text, .. }) => {
+            let what = format!("importance is of OpenFlow 1.4, and 1.3 is spoken here: '{text}'");
+            Err(Problem::input(what).at(place))
+        }
+        None => Ok(()),
+    }
 }
 
 fn refused_row(refusal: &Refusal, changes: &[Named]) -> impl Serialize {
