@@ -26,7 +26,7 @@ use record::ledger::{Station, StationKind};
 use record::snapshot::{CpuTime, QdiscSample};
 use record::traffic::Schedule;
 use record::unit::{self, bits_per_s, messages_per_s, time_ns};
-use record::{Delta, Hop, Ledger, Limit, TestRecord, verdict};
+use record::{Conditions, Delta, Hop, Ledger, Limit, TestRecord, verdict};
 
 /// Loss below this share does not limit a test.
 const WORTH_A_VERDICT: f64 = 0.001;
@@ -270,21 +270,42 @@ fn receiver_cpu(test: &TestRecord) -> Option<Limit> {
 /// Ticks of all CPUs together below which their times say nothing of a test.
 const LEAST_TICKS: u64 = 10;
 
-/// All CPUs together, without work of low priority; not when the time of one of them is unknown.
+/// Both ends are on one host, whose CPUs and processes are known; of two hosts that do not observe, nobody's are.
+fn has_one_host(test: &TestRecord) -> bool {
+    !test.cpu.is_empty() || test.conditions.iter().any(|host| host.host.is_empty())
+}
+
+/// Each of two hosts that observe.
+fn watched(test: &TestRecord) -> impl Iterator<Item = &Conditions> {
+    test.conditions.iter().filter(|host| !host.host.is_empty())
+}
+
+/// All CPUs of a host together, without work of low priority; not when the time of one of them is unknown.
 fn busy_host(test: &TestRecord) -> Option<Limit> {
-    let spent = test.after.cpus_since(&test.before);
+    if !has_one_host(test) {
+        return watched(test).find_map(|host| full_cpus(&host.host, &host.cpu, ""));
+    }
+    let waited = test.actors.iter().map(|actor| actor.wait_percent).fold(0.0, f64::max);
+    let waited = (waited >= 1.0).then(|| format!("an actor waited {waited:.0} % of the time for one"));
+    full_cpus("", &test.after.cpus_since(&test.before), &waited.unwrap_or_default())
+}
+
+/// All CPUs of that host, if there are two, were full; and what that did to an end.
+fn full_cpus(host: &str, spent: &[CpuTime], end: &str) -> Option<Limit> {
     let spare = |cpu: &CpuTime| cpu.idle.saturating_add(cpu.nice);
     let (all, idle) = (sum(spent.iter().map(CpuTime::total)), sum(spent.iter().map(spare)));
     let busy = (all >= LEAST_TICKS)
         .then(|| all.saturating_sub(idle) as f64 * 100.0 / all as f64)
         .filter(|&busy| busy >= BUSY)?;
-    let waited = test.actors.iter().map(|actor| actor.wait_percent).fold(0.0, f64::max);
-    let cpus = spent.len();
-    let mut evidence = format!("{cpus} CPUs {busy:.0} % busy");
-    if waited >= 1.0 {
-        evidence += &format!(", an actor waited {waited:.0} % of the time for one");
+    let (place, whose) = match host {
+        "" => ("host".to_owned(), "the host".to_owned()),
+        name => (format!("host {name}"), format!("host {name}")),
+    };
+    let mut evidence = format!("{} {busy:.0} % busy", record::unit::many(spent.len() as u64, "CPU"));
+    if !end.is_empty() {
+        evidence += &format!(", {end}");
     }
-    Some(convict("host_cpu", "host", &evidence, "The CPUs of the host limited it"))
+    Some(convict(verdict::HOST_CPU, &place, &evidence, &format!("The CPUs of {whose} limited it")))
 }
 
 /// A shaper on the path that sent at (nearly) its rate, or held frames back.
@@ -615,6 +636,12 @@ mod tests {
         let mut busy = case(TrafficKind::UdpStream);
         busy.before.cpus = vec![CpuTime::default()];
         busy.after.cpus = vec![CpuTime { system: 99, idle: 1, ..CpuTime::default() }];
+        busy.cpu = busy.after.cpus_since(&busy.before);
         assert_eq!(busy.what(), "host_cpu");
+        busy.conditions =
+            ["a", "b"].map(|host| Conditions { host: host.into(), ..Conditions::default() }).into();
+        busy.conditions[1].cpu = std::mem::take(&mut busy.cpu);
+        let found = limit(&busy);
+        assert_eq!((found.what.as_str(), found.place.as_str()), ("host_cpu", "host b"), "{found:?}");
     }
 }

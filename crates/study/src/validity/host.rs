@@ -113,7 +113,7 @@ pub fn throttled(case: &Case<'_>, found: &mut Found) {
 }
 
 pub fn steal(case: &Case<'_>, found: &mut Found) {
-    let one = |found: &mut Found, host: &str, cpus: &[CpuTime]| {
+    let one = |found: &mut Found, host: Option<&Conditions>, cpus: &[CpuTime]| {
         let (stolen, all) = (sum(cpus.iter().map(|cpu| cpu.steal)), sum(cpus.iter().map(CpuTime::total)));
         let percent = stolen as f64 * 100.0 / all.max(1) as f64;
         let verdict = match percent {
@@ -121,20 +121,24 @@ pub fn steal(case: &Case<'_>, found: &mut Found) {
             percent if percent > STEAL_SUSPECT => Trust::Suspect,
             _ => return,
         };
-        let (value, place) = (format!("{percent:.1} %"), host.trim().to_owned());
+        let value = format!("{percent:.1} %");
         let reason = format!("the hypervisor gave {value} of the CPU time to others");
-        found.say(place, value, verdict, reason);
+        let reason = host.map_or(reason.clone(), |host| of_host(host, &reason));
+        found.say(host.map_or("host".into(), host_place), value, verdict, reason);
     };
     let watched: Vec<&Conditions> = case.hosts().filter(|host| !host.cpu.is_empty()).collect();
     if !case.test.cpu.is_empty() {
-        one(found, "host", &case.test.cpu);
+        one(found, None, &case.test.cpu);
     } else if watched.is_empty() {
         found.unknown.push("the CPU time of the test is not known".into());
     }
-    watched.iter().for_each(|host| one(found, &host_place(host), &host.cpu));
+    watched.iter().for_each(|host| one(found, Some(host), &host.cpu));
 }
 
 pub fn other_work(case: &Case<'_>, found: &mut Found) {
+    if case.test.cpu.is_empty() {
+        found.unknown.push("processes beside the test are looked at where both ends are on one host".into());
+    }
     let least = BUSY.max(TICKS * tick_percent(case));
     let others = case.test.others.iter().filter(|other| !other.is_for_the_test());
     for other in others.filter(|other| other.cpu_percent >= least) {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::sample;
 use record::conditions::*;
+use record::snapshot::CpuTime;
 use record::{Conditions, OtherWork, TrafficKind};
 
 /// A test under conditions in which nothing was disturbed and everything is known.
@@ -237,6 +238,19 @@ fn thresholds_are_not_reached_a_little_below_them() {
     for (number, disturb) in untouched.iter().enumerate() {
         assert_eq!(after(disturb), [], "number {number}");
     }
+}
+
+#[test]
+fn of_two_hosts_it_is_said_which_one_the_hypervisor_held_up() {
+    let mut test = TestRecord::default();
+    let cpu = |steal| vec![CpuTime { user: 100 - steal, steal, ..CpuTime::default() }];
+    let host = |name: &str, steal| Conditions { host: name.into(), cpu: cpu(steal), ..Conditions::default() };
+    test.conditions = vec![host("a", 0), host("b", 6)];
+    let judged = judge(&test);
+    let told = judged.reasons.iter().find(|one| one.what == "steal").unwrap();
+    assert_eq!(told.place, "host b");
+    assert_eq!(told.reason, "b: the hypervisor gave 6.0 % of the CPU time to others");
+    assert!(judged.unwatched.iter().any(|one| one.what == "other_work"), "{judged:?}");
 }
 
 #[test]

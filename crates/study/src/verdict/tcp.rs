@@ -9,7 +9,7 @@
 //!
 //! **Price.** Thresholds. Each is a constant with its reason; between them the answer is the largest share, or unknown.
 
-use super::{convict, delta, first, shaper, shaper_of};
+use super::{convict, delta, first, has_one_host, shaper, shaper_of};
 use record::drop;
 use record::ledger::WitnessDrop;
 use record::snapshot::{CpuTime, QdiscSample};
@@ -66,6 +66,7 @@ const CAUSES: &[super::Suspect] = &[
     shared_cpu,
     full_forwarder,
     full_thread,
+    full_host,
     some_spurious,
     some_lost,
     full_cpu,
@@ -491,10 +492,10 @@ fn cpu_words(cpu: Option<u32>) -> String {
     cpu.map_or("the host".into(), |cpu| format!("CPU {cpu}"))
 }
 
-/// The CPU that both ends are pinned to.
+/// The CPU that both ends are pinned to; CPUs of two hosts are not the same.
 fn common_cpu(test: &TestRecord) -> Option<u32> {
     let [sender, receiver] = ends(test);
-    sender.cpu.filter(|_| sender.cpu == receiver.cpu)
+    sender.cpu.filter(|_| sender.cpu == receiver.cpu && has_one_host(test))
 }
 
 fn same_cpu(test: &TestRecord) -> Option<Limit> {
@@ -502,9 +503,9 @@ fn same_cpu(test: &TestRecord) -> Option<Limit> {
     shared_cpu(test)
 }
 
-/// The ends waited for a CPU, and nobody else had it.
+/// The ends waited for a CPU, and nobody else had it. Two hosts share none.
 fn shared_cpu(test: &TestRecord) -> Option<Limit> {
-    waiting(test).first()?;
+    waiting(test).first().filter(|_| has_one_host(test))?;
     let [sender, receiver] = ends(test);
     let common = common_cpu(test);
     let place = cpu_words(common);
@@ -559,10 +560,18 @@ fn full_thread(test: &TestRecord) -> Option<Limit> {
     Some(convict(word, &place, &end.words(), &claim))
 }
 
+/// An end waited for a CPU of its host, all of which were full; where both ends are on one host, more is known.
+fn full_host(test: &TestRecord) -> Option<Limit> {
+    waiting(test).into_iter().find_map(|end| {
+        let host = super::watched(test).find(|host| host.nodes.iter().any(|node| node == end.node))?;
+        super::full_cpus(&host.host, &host.cpu, &end.words())
+    })
+}
+
 /// A CPU is full, without work of low priority.
 fn full_cpu(test: &TestRecord) -> Option<Limit> {
-    let needed = |row: &CpuTime| percent(row.busy().saturating_sub(row.nice), row.total());
-    let row = test.cpu.iter().find(|row| needed(row) >= FULL_CPU)?;
+    let needed = |row: &&CpuTime| percent(row.busy().saturating_sub(row.nice), row.total()) >= FULL_CPU;
+    let Some(row) = test.cpu.iter().find(needed) else { return full_interrupts(test) };
     let [sender, receiver] = ends(test);
     let here = test.others.iter().filter(|one| one.cpu == row.cpu);
     let here =
@@ -571,6 +580,17 @@ fn full_cpu(test: &TestRecord) -> Option<Limit> {
         format!("{}; {}, {}{}", busy_words(row), sender.words(), receiver.words(), here.collect::<String>());
     let place = cpu_words(Some(row.cpu));
     Some(convict(verdict::CPU, &place, &evidence, &format!("{place} limited it")))
+}
+
+/// A CPU of one of two hosts is full, and mostly with interrupts: whose work else it did is not known.
+fn full_interrupts(test: &TestRecord) -> Option<Limit> {
+    let is_full = |row: &&CpuTime| percent(row.busy(), row.total()) >= FULL_CPU;
+    let of_frames = |row: &&CpuTime| row.irq.saturating_add(row.softirq) >= row.busy() / 2;
+    super::watched(test).find_map(|host| {
+        let row = host.cpu.iter().filter(is_full).find(of_frames)?;
+        let place = format!("{} of host {}", cpu_words(Some(row.cpu)), host.host);
+        Some(convict(verdict::CPU, &place, &busy_words(row), &format!("{place} limited it")))
+    })
 }
 
 // Windows and buffers.

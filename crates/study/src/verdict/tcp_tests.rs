@@ -3,7 +3,7 @@
 use super::super::limit;
 use super::*;
 use record::snapshot::{NodeSnapshot, QdiscSample, TC_ROOT};
-use record::{ActorUsage, Hop, NodeRole, TestSpec};
+use record::{ActorUsage, Conditions, Hop, NodeRole, TestSpec};
 
 /// A second of a stream that nothing holds back: the congestion window is what it is.
 fn quiet() -> TestRecord {
@@ -240,6 +240,36 @@ fn a_cpu_for_both_ends_and_a_thread_without_time_are_convicted() {
         ActorUsage { role: "switch".into(), node: "s".into(), cpu_percent: 99.0, ..ActorUsage::default() };
     test.actors = vec![switch];
     assert_eq!(word(&test), "forwarder_cpu");
+}
+
+/// Seen between two hosts: "the two ends had to share the CPUs … give each end a CPU of its own".
+#[test]
+fn two_hosts_share_no_cpu() {
+    let between = |ran, waited, busy: [[u64; 2]; 2]| {
+        let mut test = threads(ran, waited, [Some(0), Some(0)]);
+        test.cpu.clear();
+        let host = |(name, [system, softirq]): (&str, [u64; 2])| {
+            let idle = 100 - system - softirq;
+            let cpu = vec![CpuTime { system, softirq, idle, ..CpuTime::default() }];
+            Conditions { host: name.into(), nodes: vec![name.into()], cpu, ..Conditions::default() }
+        };
+        test.conditions = ["a", "b"].into_iter().zip(busy).map(host).collect();
+        let found = limit(&test);
+        (found.what, found.place)
+    };
+    let is = |what: &str, place: &str| (what.to_owned(), place.to_owned());
+    assert_eq!(between([1, 63], [17, 36], [[99, 0], [41, 31]]), is("receiver_cpu", "node b"));
+    assert_eq!(between([1, 20], [17, 36], [[50, 0], [60, 39]]), is("host_cpu", "host b"));
+    assert_eq!(between([1, 20], [0, 0], [[50, 0], [10, 89]]), is("cpu", "CPU 0 of host b"));
+    assert_eq!(
+        between([1, 20], [0, 0], [[99, 0], [99, 0]]),
+        is("network", ""),
+        "whose work that was is not known"
+    );
+    assert_eq!(between([1, 20], [17, 36], [[50, 0], [50, 0]]), is("network", ""));
+    let mut unobserved = threads([46, 47], [43, 52], [Some(0), Some(0)]);
+    unobserved.cpu.clear();
+    assert_eq!(word(&unobserved), "receiver_cpu");
 }
 
 /// Three writes in 0.4 ms: 'the sender ran 115 % and waited for a CPU 28 % of the time'.
