@@ -116,6 +116,9 @@ fn drive(job: &Job, ports: Vec<Opened>, watch: &EngineControl) -> Result<Outcome
             add(&mut all.counters, counters);
         }
     });
+    if matches!(all.tally.why, Some(Stopped::Asked)) {
+        all.plan = all.plan.map(|plan| plan.until(clock::monotonic_ns()));
+    }
     // Nothing was in the way, and yet frames are left: they were planned for later than the deadline.
     if all.tally.why.is_none() && whole.total().is_some_and(|in_time| asked > Some(in_time)) {
         all.tally.why = Some(Stopped::Time);

@@ -58,6 +58,11 @@ impl OpenLoopPlan {
         Some(OpenLoopPlan::new(start_ns, rate, spec.duration_ms, share.count(spec.count)))
     }
 
+    /// The part of it that was to be kept by then: what was planned for later is nobody's failure when a sender is told to end early.
+    pub fn until(self, now_ns: u64) -> Self {
+        OpenLoopPlan { total: self.due(now_ns.saturating_sub(GRACE_NS)), ..self }
+    }
+
     /// How many messages are planned before the time is over.
     pub fn total(&self) -> u64 {
         self.total
@@ -229,6 +234,19 @@ mod tests {
         assert!(few.generator_limited && few.achieved_per_second < 9_900.0);
         let long = plan.outcome(10_000, 1_000, plan.planned(9_999) + 50_000_000, &none);
         assert!(long.generator_limited);
+    }
+
+    #[test]
+    fn a_sender_that_was_told_to_end_kept_what_was_planned_until_then() {
+        let plan = OpenLoopPlan::new(1_000, 1_000.0, 20_000, None);
+        let limited = |attempted: u64, last: u64, end_ns: u64| {
+            plan.until(end_ns)
+                .outcome(attempted, 1_000, plan.planned(last), &Histogram::new())
+                .generator_limited
+        };
+        assert!(!limited(2_010, 2_009, 2_012_000_000));
+        assert!(!limited(1, 0, 50), "before the second was planned");
+        assert!(limited(500, 499, 2_012_000_000), "it stood still when it was told");
     }
 
     #[test]
