@@ -291,8 +291,7 @@ pub struct Examined {
 /// What the rules say of each end ([`of_ends`]).
 pub fn examined(ends: Vec<EndFacts>, observed: Option<&TestRecord>, goal: Goal) -> Vec<Examined> {
     let known = [0, 1].map(|at: usize| ends.get(at).and_then(|(_, facts)| facts.as_ref().ok()));
-    let unseen = Path::default();
-    let reports = of_ends(known, observed.map_or(&unseen, |test| &test.path), goal);
+    let reports = of_ends(known, observed, goal);
     let of = |((host, facts), report): (EndFacts, Option<DoctorReport>)| {
         let (facts, unknown) = facts.map_or_else(|why| (None, Some(why)), |facts| (Some(facts), None));
         Examined { host, report, facts, unknown }

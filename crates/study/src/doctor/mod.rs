@@ -27,9 +27,9 @@ pub mod text;
 use look::{Answer, Found, Look};
 use record::facts::{Facts, Known};
 use record::line::quoted;
-use record::{Path, TestRecord, TrafficKind};
+use record::{Hop, TestRecord, TrafficKind};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use conflicts::{CONFLICTS, Conflict, DoctorConflict};
 
@@ -135,6 +135,9 @@ pub struct DoctorRule {
     /// Looks at the facts.
     pub look: fn(&Look<'_>) -> Answer,
 }
+
+/// The node that is a host's own namespace, in facts of that host.
+const OWN: &str = "host";
 
 /// All rules, by what they are about.
 pub const SECTIONS: [(&str, &[&[DoctorRule]]); 6] = [
@@ -260,20 +263,53 @@ struct Place<'a> {
 /// What the rules say of the facts that were taken while frames of a test flowed: of all nodes of a lab, or of each of two hosts that told, with its name.
 pub fn of_test(test: &TestRecord) -> Vec<(Option<String>, DoctorReport)> {
     let facts = [&test.facts, &test.far_facts].map(Option::as_ref);
-    let names = [&test.spec.from, &test.spec.to].map(|name| facts[1].map(|_| name.clone()));
-    let reports = of_ends(facts, &test.path, Goal::of(test.spec.kind));
-    names.into_iter().zip(reports).filter_map(|(name, report)| Some((name, report?))).collect()
+    let goal = Goal::of(test.spec.kind);
+    // Facts of a lab have both ends.
+    if let [Some(lab), None] = facts
+        && lab.nodes.contains_key(&test.spec.to)
+    {
+        return vec![(None, examine(lab, None, Some(goal)))];
+    }
+    let names = [&test.spec.from, &test.spec.to].map(Clone::clone);
+    let reports = of_ends(facts, Some(test), goal);
+    names.into_iter().zip(reports).filter_map(|(name, report)| Some((Some(name), report?))).collect()
 }
 
-/// What the rules say of the two ends of a test between hosts, as far as facts of them are there: each is the other one's peer, with the interface that the frames used
-/// there where that is known.
-pub fn of_ends(ends: [Option<&Facts>; 2], path: &Path, goal: Goal) -> [Option<DoctorReport>; 2] {
-    let way = &path.forward;
+/// What the rules say of the two ends of a test between hosts, as far as facts of them are there, and of the interfaces that the test used where that is known: what else
+/// a host has is not the test's. Each end is the other one's peer, with the interface that the frames used there.
+pub fn of_ends(
+    ends: [Option<&Facts>; 2],
+    test: Option<&TestRecord>,
+    goal: Goal,
+) -> [Option<DoctorReport>; 2] {
+    let way: &[Hop] = test.map_or(&[], |test| &test.path.forward);
     let used =
         [way.first().and_then(|hop| hop.egress.as_ref()), way.last().and_then(|hop| hop.ingress.as_ref())];
     let peers = [1, 0].map(|other: usize| ends[other].map(|facts| only(facts, used[other])));
-    let of = |end: usize| ends[end].map(|facts| examine(facts, peers[end].as_ref(), Some(goal)));
+    let of = |end: usize| {
+        let facts = ends[end].map(|facts| test.map_or(facts.clone(), |test| of_way(facts, test, end)))?;
+        Some(examine(&facts, peers[end].as_ref(), Some(goal)))
+    };
     [of(0), of(1)]
+}
+
+/// Facts of an end with the interfaces of each node that the frames of a test used; with all where that is not known.
+fn of_way(facts: &Facts, test: &TestRecord, end: usize) -> Facts {
+    let mut facts = facts.clone();
+    let own = [&test.spec.from, &test.spec.to][end];
+    for (name, node) in &mut facts.nodes {
+        let is_here = |at: &String| match name.as_str() {
+            OWN => at == own,
+            name => at == name || end == 1 && at.strip_prefix(own.as_str()) == Some(&format!("/{name}")),
+        };
+        let counted = test.flow.iter().flat_map(|flow| &flow.interfaces);
+        let counted = counted.filter(|at| is_here(&at.node) && !at.counts.is_empty()).map(|at| &at.interface);
+        let hops = test.path.forward.iter().chain(&test.path.back).filter(|hop| is_here(&hop.node));
+        let named = hops.flat_map(|hop| [&hop.ingress, &hop.egress, &hop.bridge]).flatten();
+        let used: BTreeSet<&String> = counted.chain(named).collect();
+        node.interfaces.retain(|interface, _| used.is_empty() || used.contains(interface));
+    }
+    facts
 }
 
 /// Facts with this interface alone.
@@ -360,7 +396,7 @@ fn places<'a>(at: At, facts: &'a Facts, peer: Option<&'a Facts>) -> Vec<Place<'a
     };
     let nodes = facts.nodes.iter();
     let title = |node: &str, rest: &str| match (node, rest) {
-        ("host", rest) => rest.to_owned(),
+        (OWN, rest) => rest.to_owned(),
         (node, "") => format!("node {node}"),
         (node, rest) => format!("{node}:{rest}"),
     };

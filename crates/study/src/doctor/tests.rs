@@ -352,6 +352,50 @@ fn the_worst_comes_first_and_other_goals_do_not_count() {
     );
 }
 
+/// Of a test over one card of a host with two, the other one's settings were advised, and tried by `prove --doctor`.
+#[test]
+fn between_two_hosts_the_interfaces_of_the_test_are_judged() {
+    let slow = |mtu_other: f64| -> Known {
+        [("mtu".to_owned(), Fact::Number(9000.0)), ("mtu.other".to_owned(), Fact::Number(mtu_other))].into()
+    };
+    let host = |own: &str, cards: &[&str]| {
+        let interfaces = cards.iter().map(|name| ((*name).to_owned(), slow(1500.0))).collect();
+        Facts {
+            nodes: [(own.to_owned(), NodeFacts { interfaces, ..NodeFacts::default() })].into(),
+            ..Facts::default()
+        }
+    };
+    let mut test = TestRecord::default();
+    (test.spec.from, test.spec.to) = ("local".into(), "far".into());
+    let hop = |node: &str, egress: Option<&str>| Hop {
+        node: node.into(),
+        role: record::NodeRole::Sender,
+        ingress: None,
+        egress: egress.map(Into::into),
+        bridge: None,
+    };
+    test.path.forward = vec![hop("local", Some("lan")), hop("far", None)];
+    let (near, far) = (host(OWN, &["lan", "office"]), host("far", &["a", "b"]));
+    let places = |test: Option<&TestRecord>| {
+        of_ends([Some(&near), Some(&far)], test, Goal::Throughput).map(|report| {
+            let report = report.unwrap();
+            let rule = report.rules.iter().find(|rule| rule.id == "MTU-02").unwrap();
+            let mut places: Vec<String> = rule.places.iter().map(|place| place.place.clone()).collect();
+            places.sort();
+            places
+        })
+    };
+    assert_eq!(
+        places(Some(&test)),
+        [vec!["lan"], vec!["far:a", "far:b"]],
+        "where nobody knows, all are judged"
+    );
+    assert_eq!(places(None)[0], ["lan", "office"]);
+    test.facts = Some(near);
+    let alone = of_test(&test);
+    assert_eq!((alone.len(), alone[0].0.as_deref()), (1, Some("local")), "the other end tells nothing");
+}
+
 #[test]
 fn of_several_knobs_those_that_are_so_already_are_left_out() {
     let rule = rules().find(|rule| rule.id == "IRQ-01").unwrap();
