@@ -40,6 +40,8 @@ pub struct Received {
     left: u64,
     ended_ns: u64,
     begun_time: ThreadTime,
+    /// What the thread had from the first message until it found nothing more to read, if that was so.
+    rested: Option<ThreadTime>,
     longest_gap_ns: u64,
     latency: Histogram,
 }
@@ -64,6 +66,7 @@ impl Received {
         if self.begun_ns == 0 {
             (self.begun_ns, self.begun_time) = (now_ns, ThreadTime::now());
         }
+        self.rested = None;
         self.messages += messages;
         self.left += if self.is_late { messages } else { 0 };
         self.bytes += bytes;
@@ -80,17 +83,25 @@ impl Received {
     /// Counts an error of a receive call, except a time-out and a signal; waits a little so that an error that stays does
     /// not take the CPU.
     pub fn failed(&mut self, error: &io::Error) {
+        self.rest();
         if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {
             self.errors.add(error, 1);
             clock::sleep_until(clock::monotonic_ns() + 1_000_000);
         }
     }
 
-    /// The calling thread has read everything: its CPU time counts from the first message.
-    pub fn end(&mut self) {
-        if self.begun_ns > 0 {
-            self.thread_time = ThreadTime::since(self.begun_time);
+    /// Takes note that there is nothing to read: what the thread has of the CPUs until the next message is not the traffic's. An end
+    /// that looks for more every few milliseconds, until it is stopped, had more CPU time than a short test took.
+    pub fn rest(&mut self) {
+        if self.begun_ns > 0 && self.rested.is_none() {
+            self.rested = Some(ThreadTime::since(self.begun_time));
         }
+    }
+
+    /// The calling thread has read everything: its CPU time counts from the first message to the last.
+    pub fn end(&mut self) {
+        self.rest();
+        self.thread_time = self.rested.unwrap_or_default();
     }
 
     /// Adds what another connection brought in the same time.
@@ -330,6 +341,23 @@ mod tests {
         let counted = (report.received, report.unique, report.duplicates, report.reordered, report.foreign);
         assert_eq!(counted, (3, 2, 1, 1, 5));
         assert_eq!(report.latency.unwrap().count, 2);
+    }
+
+    #[test]
+    fn what_a_reader_does_after_the_last_message_is_not_the_traffics() {
+        let mut received = Received::new(1_000);
+        received.failed(&io::ErrorKind::WouldBlock.into());
+        received.count(1_000, 1, 64);
+        let work = |ns: u64| {
+            let until = ThreadTime::now().cpu_ns + ns;
+            while ThreadTime::now().cpu_ns < until {}
+        };
+        work(2_000_000);
+        received.failed(&io::ErrorKind::WouldBlock.into());
+        work(30_000_000);
+        received.end();
+        let cpu_ns = received.thread_time.cpu_ns;
+        assert!((2_000_000..30_000_000).contains(&cpu_ns), "{cpu_ns}");
     }
 
     proptest! {

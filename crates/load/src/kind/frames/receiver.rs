@@ -138,6 +138,9 @@ impl End for Receiver {
             match self.port.receive(limit, Wait::For(if is_late { QUIET } else { POLL })) {
                 Ok(batch) if batch.is_empty() && is_late => return false,
                 Ok(batch) => {
+                    if batch.is_empty() {
+                        arrivals.received.rest();
+                    }
                     let now = clock::monotonic_ns();
                     if take_in(&batch, flow, token, &self.socket, arrivals, &mut moved) || !is_late {
                         last_ns = now;
