@@ -15,8 +15,9 @@ use std::collections::BTreeSet;
 
 use record::delta::sum as sum_of;
 use record::flow::{FlowCount, FlowInterface, FlowObservation, Hook};
+use record::port::Through;
 use record::unit::{count, many};
-use record::{Hop, NodeRole, Path, RunRecord, Snapshot, TestRecord, TestSpec};
+use record::{Hop, NodeRole, Path, PortKind, RunRecord, Snapshot, TestRecord, TestSpec};
 
 /// A section of the path between counters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -471,10 +472,14 @@ fn counted(test: &TestRecord, leg: &str) -> Option<Vec<Section>> {
     are_seen(&sections, passed_by(spec, path)).then_some(sections)
 }
 
-/// The nodes where frames may pass the counters by: those with a program, and the ends of frames that go by ports.
+/// The nodes where frames may pass the counters by: those with a program, and the ends of frames that go by ports. What a packet
+/// socket receives is counted behind it.
 pub(crate) fn passed_by<'a>(spec: &'a TestSpec, path: &'a Path) -> impl Iterator<Item = &'a str> {
-    let ends = spec.kind.is_by_port().then_some([spec.from.as_str(), spec.to.as_str()]);
-    programs(path).into_iter().chain(ends.into_iter().flatten())
+    let is_by_socket = PortKind::named(spec.receiver_port().split('?').next().unwrap_or_default())
+        .is_some_and(|kind| kind.through == Through::PacketSocket);
+    let ends = [Some(spec.from.as_str()), Some(spec.to.as_str()).filter(|_| !is_by_socket)];
+    let ends = ends.into_iter().flatten().filter(|_| spec.kind.is_by_port());
+    programs(path).into_iter().chain(ends)
 }
 
 /// The path of a test as its frames show it: the nodes and bridges that they crossed on the way to the receiver, in order; none
