@@ -189,12 +189,20 @@ fn distributions(
     let (mut found, mut absent) = (Named::new(), Named::new());
     let Some(polls) = polls else { return (found, absent) };
     for (name, buckets) in &polls.buckets {
-        match buckets.summary() {
+        let is_told = name != "interrupt_frames" || !is_alone(facts);
+        match buckets.summary().filter(|_| is_told) {
             Some(summary) => _ = found.insert(name.clone(), summary),
             None => _ = absent.insert(name.clone(), why_not(name, facts, interrupts, pollers)),
         }
     }
     (found, absent)
+}
+
+/// Whether an interrupt for received frames belongs to none of the instances that take them: what it brought is not known, and is not 0.
+fn is_alone(facts: &LlstatFacts) -> bool {
+    let is_paired = |irq: u32| facts.napis.iter().any(|napi| napi.irq == Some(irq));
+    let receives = |(irq, role): (&u32, &InterruptRole)| *role == InterruptRole::Receive && !is_paired(*irq);
+    !facts.napis.is_empty() && facts.roles.iter().any(receives)
 }
 
 /// Whether polls and interrupts cannot be brought together, because of no instance the interrupt is known.
@@ -222,7 +230,9 @@ fn why_not(
         "interrupt_to_poll_ns" | "poll_ns" if untimed => {
             "its polls are made by a thread or a busy-polling socket, whose begin no event tells".into()
         }
-        "interrupt_to_poll_ns" if !no_polls && is_unpaired(&facts.napis) => {
+        "interrupt_to_poll_ns" | "interrupt_frames"
+            if !no_polls && (is_alone(facts) || is_unpaired(&facts.napis)) =>
+        {
             "neither the kernel nor the names of its interrupts tell which NAPI instance answers them".into()
         }
         "completion_buffers" if facts.kind == "veth" => {
@@ -426,6 +436,27 @@ mod tests {
         let softnet = report(&facts(), &reading(1), &reading(3), 0, "interval").softnet;
         assert_eq!((softnet.processed, softnet.squeezed), (Some(8), Some(6)));
         assert_eq!((softnet.squeezed_budget, softnet.squeezed_time), (Some(2), Some(4)));
+    }
+
+    /// Seen of igb on Linux 6.12: 151 frames in 290 interrupts were 0 frames for each.
+    #[test]
+    fn frames_of_an_interrupt_that_no_instance_is_known_to_answer_are_unknown() {
+        let with = |irq: Option<u32>| {
+            let of_interrupts = |n: u64| {
+                let mut nothing = Buckets::default();
+                (0..n).for_each(|_| nothing.record(0));
+                let mut reading = reading(n);
+                reading.polls.as_mut().unwrap().buckets.insert("interrupt_frames".into(), nothing);
+                reading
+            };
+            let napi = Napi { id: 8193, irq, ..Napi::default() };
+            let facts = LlstatFacts { kind: String::new(), napis: vec![napi], ..facts() };
+            report(&facts, &of_interrupts(1), &of_interrupts(3), 0, "duration")
+        };
+        let alone = with(None);
+        assert!(!alone.distributions.contains_key("interrupt_frames"));
+        assert!(alone.absent["interrupt_frames"].starts_with("neither the kernel nor"), "{:?}", alone.absent);
+        assert_eq!(with(Some(41)).distributions["interrupt_frames"].count, 2);
     }
 
     #[test]
