@@ -2,6 +2,7 @@
 //!
 //! The rows with their thresholds are in `study::validity`; `docs/validity.md` is made of them.
 
+use crate::flow::FlowPlace;
 use serde::{Deserialize, Serialize};
 
 /// May a figure be used?
@@ -51,6 +52,9 @@ pub struct Unwatched {
     pub what: String,
     /// Why.
     pub why: String,
+    /// The interface that it is about, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<FlowPlace>,
 }
 
 /// Whether the figures of a test are valid.

@@ -149,7 +149,8 @@ fn nodes_of(one: &mut Conditions) -> impl Iterator<Item = &mut String> {
     let changes = one.changes.iter_mut().map(|one| &mut one.node);
     let others =
         one.taps.iter_mut().map(|one| &mut one.node).chain(one.programs.iter_mut().map(|one| &mut one.node));
-    readings.chain(watched).chain(changes).chain(others)
+    let missing = one.missing.iter_mut().filter_map(|one| Some(&mut one.at.as_mut()?.node));
+    readings.chain(watched).chain(changes).chain(others).chain(missing)
 }
 
 /// The conditions of both hosts, each with the name of its host where they are two.
@@ -159,7 +160,7 @@ fn join_conditions(both: [Vec<Conditions>; 2], names: [&str; 2], is_one_host: bo
         let host = if is_one_host { String::new() } else { name.to_owned() };
         if of_host.is_empty() {
             let why = "its pathlab does not watch them".to_owned();
-            let missing = vec![Unwatched { what: crate::validity::CONDITIONS.to_owned(), why }];
+            let missing = vec![Unwatched { what: crate::validity::CONDITIONS.to_owned(), why, at: None }];
             joined.push(Conditions { host: name.to_owned(), missing, ..Conditions::default() });
         }
         joined.extend(of_host.into_iter().map(|one| Conditions { host: host.clone(), ..one }));

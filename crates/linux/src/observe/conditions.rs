@@ -21,6 +21,7 @@ use std::time::Duration;
 use record::conditions::{
     ConditionReading, Conditions, ConfigChange, InterruptTarget, ObserverCost, PauseCount,
 };
+use record::flow::FlowPlace;
 use record::validity::{self, Unwatched};
 
 use super::config_changes::{NEIGHBOURS, Neighbour, NodeConfig};
@@ -105,7 +106,7 @@ struct NodeWatch {
 }
 
 fn unwatched(what: &str, why: impl Into<String>) -> Unwatched {
-    Unwatched { what: what.to_owned(), why: why.into() }
+    Unwatched { what: what.to_owned(), why: why.into(), at: None }
 }
 
 /// The rows that notices of rtnetlink decide.
@@ -300,8 +301,8 @@ fn pauses(wire: &Wire, missing: &mut Vec<Unwatched>) -> Option<PauseCount> {
             Some(PauseCount { node, interface, received, sent })
         }
         Err(why) => {
-            let why = format!("node {}, {}: {why}", wire.node, wire.interface);
-            missing.push(unwatched(validity::PAUSE, why));
+            let at = FlowPlace { node: wire.node.clone(), interface: wire.interface.clone() };
+            missing.push(Unwatched { at: Some(at), ..unwatched(validity::PAUSE, why) });
             None
         }
     }

@@ -61,16 +61,23 @@ impl<'a> Case<'a> {
 
     /// What could not be watched, and the nodes of the path that nobody did.
     pub fn missing(&self) -> impl Iterator<Item = Unwatched> {
-        let of = |host: &'a Conditions| {
-            let named = move |one: &Unwatched| Unwatched { why: of_host(host, &one.why), ..one.clone() };
-            host.missing.iter().map(named)
+        let of = move |host: &'a Conditions| {
+            let named = move |one: &Unwatched| {
+                let place = one.at.as_ref().map(|at| format!("{}: ", place(&at.node, &at.interface)));
+                let why = of_host(host, &format!("{}{}", place.unwrap_or_default(), one.why));
+                Unwatched { why, ..one.clone() }
+            };
+            // What is read of every card says something where frames of the test passed.
+            let is_meant =
+                |one: &&Unwatched| one.at.as_ref().is_none_or(|at| self.is_on_path(&at.node, &at.interface));
+            host.missing.iter().filter(is_meant).map(named)
         };
         let is_watched = |node: &str| self.hosts().any(|host| host.nodes.iter().any(|one| one == node));
         let left_out = |node: &&str| self.hosts().next().is_some() && !is_watched(node);
         let nodes = self.nodes.iter().copied().filter(left_out);
         let unwatched = nodes.map(|node| (super::CONDITIONS, format!("node {node} was not watched")));
         let unwatched: Vec<Unwatched> =
-            unwatched.map(|(what, why)| Unwatched { what: what.to_owned(), why }).collect();
+            unwatched.map(|(what, why)| Unwatched { what: what.to_owned(), why, at: None }).collect();
         self.hosts().flat_map(of).chain(unwatched)
     }
 }

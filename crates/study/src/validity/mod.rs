@@ -120,12 +120,14 @@ pub fn judge(test: &TestRecord) -> Validity {
         (row.look)(&case, &mut found);
         let named = |one: Disturbance| Disturbance { what: row.what.to_owned(), ..one };
         judged.reasons.extend(found.reasons.into_iter().map(named));
-        let unknown = found.unknown.into_iter().map(|why| Unwatched { what: row.what.to_owned(), why });
+        let unknown =
+            found.unknown.into_iter().map(|why| Unwatched { what: row.what.to_owned(), why, at: None });
         judged.unwatched.extend(unknown);
     }
     judged.unwatched.extend(case.missing());
     if test.conditions.is_empty() {
-        judged.unwatched.push(Unwatched { what: CONDITIONS.to_owned(), why: NOT_WATCHED.to_owned() });
+        let (what, why) = (CONDITIONS.to_owned(), NOT_WATCHED.to_owned());
+        judged.unwatched.push(Unwatched { what, why, at: None });
     }
     judged.unwatched.sort();
     judged.unwatched.dedup();

@@ -1,6 +1,7 @@
 use super::*;
 use crate::sample;
 use record::conditions::*;
+use record::flow::FlowPlace;
 use record::snapshot::CpuTime;
 use record::{Conditions, OtherWork, TrafficKind};
 
@@ -279,13 +280,26 @@ fn an_idle_state_is_to_blame_for_a_tail_that_it_could_make() {
 #[test]
 fn what_could_not_be_watched_is_said_and_does_not_make_a_figure_doubtful() {
     let mut test = quiet();
-    test.conditions[0].missing = vec![Unwatched { what: "governor".into(), why: "no cpufreq".into() }];
+    let missing = |what: &str, why: &str, at: Option<(&str, &str)>| Unwatched {
+        what: what.into(),
+        why: why.into(),
+        at: at.map(|(node, interface)| FlowPlace { node: node.into(), interface: interface.into() }),
+    };
+    test.conditions[0].missing =
+        vec![missing("governor", "no cpufreq", None), missing("pause", "not counted", Some(("b", "eth7")))];
     test.conditions[0].more_changes = 3;
     test.conditions[0].after.clock.raw_ns = 0;
     let judged = judge(&test);
     let unknown: Vec<&str> = judged.unwatched.iter().map(|one| one.what.as_str()).collect();
     assert_eq!((judged.verdict, unknown), (Trust::Valid, vec!["clock_rate", "governor", "link_changed"]));
     assert_eq!(unwatched(&[&test])[1], "governor: no cpufreq");
+    let mut here = test.clone();
+    here.conditions[0].missing[1] = missing("pause", "not counted", Some(("b", "eth0")));
+    assert!(
+        unwatched(&[&here]).contains(&"pause: node b, eth0: not counted".to_owned()),
+        "{:?}",
+        unwatched(&[&here])
+    );
     test.conditions[0].nodes.pop();
     assert!(unwatched(&[&test]).contains(&"conditions: node b was not watched".to_owned()));
     test.cpu.clear();
