@@ -284,6 +284,9 @@ fn features_of_an_interface_are_those_of_ethtool() {
         *if state.contains("fixed") { &mut fixed } else { &mut switched } += 1;
     }
     assert!(switched > 5 && fixed > 5, "{switched} and {fixed} of {said}");
+    let about = lab.must("a", "ethtool -i eth0");
+    let driver = about.lines().find_map(|line| line.strip_prefix("driver: "));
+    assert_eq!(known["driver"].as_str(), driver, "{about}");
 }
 
 /// A run that takes facts keeps them, and each reader of its record is told the same; repetitions have none.
@@ -398,6 +401,9 @@ fn both_ends_of_a_test_between_two_hosts_are_examined() {
     lab.must("a", "ethtool -K eth0 tso off gso off");
     lab.must("b", "sysctl -qw net.ipv4.tcp_window_scaling=0");
     lab.must("b", "ip link set eth0 mtu 1400");
+    // No frame of the test goes there.
+    lab.must("a", "ip link add beside type veth peer name other");
+    lab.must("a", "ip link set beside up");
     let mut stranger = command("ip");
     let others = "import socket,time\no=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\nwhile True:\n  o.sendto(b'x'*64,('10.0.0.1',9)); time.sleep(0.001)";
     stranger.args(["netns", "exec", &lab.netns("b"), "python3", "-c", others]);
@@ -451,6 +457,7 @@ fn both_ends_of_a_test_between_two_hosts_are_examined() {
         assert!(counter("stats.tx_packets") + counter("stats.rx_packets") > 10_000, "{moved:#}");
         let report = end["report"]["rules"].to_string();
         assert!(!report.contains("no facts of the other end were given"), "{report}");
+        assert!(!report.contains("beside\""), "{report}");
     }
 
     let alone = examined(&[], &["--duration", "300ms"]);

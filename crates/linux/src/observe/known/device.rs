@@ -11,6 +11,7 @@ use crate::netlink::Netlink;
 use crate::observe::devlink::DevlinkDevice;
 use crate::observe::interrupts;
 use crate::observe::kernel_messages::{self, KernelMessages};
+use crate::sys::packet::DriverInfo;
 use crate::sys::{packet, ptp};
 
 /// The driver whose cards can do little without a package of the firmware (ice README).
@@ -38,6 +39,9 @@ pub(super) fn read(
     let device = folder.join("device");
     let mut known = driver_counters(name);
     let driver = target(&device.join("driver"));
+    // What has no device, as a tap, has a driver of the kernel's own that tells its name (`ethtool -i`).
+    let driver =
+        driver.or_else(|| about(name).ok().map(|about| about.driver)).filter(|name| !name.is_empty());
     let driver = driver.unwrap_or_else(|| "none".into());
     let needs_package = driver == NEEDS_PACKAGE;
     known.insert("driver".into(), Fact::Text(driver));
@@ -123,10 +127,14 @@ fn clock_offset(device: &Path) -> Fact {
     }
 }
 
+/// What the driver says of itself.
+fn about(name: &str) -> std::io::Result<DriverInfo> {
+    packet::any_socket().and_then(|socket| packet::driver_info(&socket, name))
+}
+
 /// Version of the device's firmware, as its driver tells it.
 fn firmware(name: &str) -> Fact {
-    let socket = packet::any_socket();
-    match socket.and_then(|socket| packet::driver_info(&socket, name)) {
+    match about(name) {
         Ok(about) if about.firmware.is_empty() => Fact::Text("none".into()),
         Ok(about) => Fact::Text(about.firmware),
         Err(error) => Fact::unknown(format!("the driver cannot be asked for its firmware: {error}")),
