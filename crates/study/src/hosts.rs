@@ -67,9 +67,12 @@ pub fn differences(test: &TestRecord) -> Vec<Finding> {
     let of_both = |(ours, theirs): &'_ (&HostInterface, &HostInterface)| -> Vec<(String, [String; 2])> {
         let what = |of: &str| format!("{of} of {} and {}", ours.name, theirs.name);
         let texts = |of: fn(&HostInterface) -> &String| [of(ours).clone(), of(theirs).clone()];
+        // Versions of two drivers cannot be compared.
+        let is_one = ours.driver == theirs.driver;
+        let version = if is_one { texts(|one| &one.version) } else { Default::default() };
         vec![
             (what("driver"), texts(|one| &one.driver)),
-            (what("version of the driver"), texts(|one| &one.version)),
+            (what("version of the driver"), version),
             (what("firmware"), texts(|one| &one.firmware)),
             (what("offloads"), offloads(ours, theirs)),
         ]
@@ -295,6 +298,10 @@ mod tests {
             host("6.1", interface("wan", "4.40", "gro on")),
         ];
         assert_eq!(differences(&test), []);
+        // Versions of two drivers are no versions of one.
+        (test.hosts[1].interfaces[1].driver, test.hosts[1].interfaces[1].version) =
+            ("tun".into(), "1.6".into());
+        assert_eq!(differences(&test).len(), 1);
         test.hosts[1] = host("6.18", interface("wan", "", "gro off"));
         let said: Vec<(String, String)> =
             differences(&test).into_iter().map(|one| (one.claim, one.evidence)).collect();

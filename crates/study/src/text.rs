@@ -142,7 +142,7 @@ pub fn validity(test: &TestRecord) -> String {
 
 /// In what the two ends of a test differ.
 pub fn differences(test: &TestRecord) -> String {
-    findings(&crate::hosts::differences(test), &Paint(false))
+    table::folded(&findings(&crate::hosts::differences(test), &Paint(false)), 4)
 }
 
 /// The ledgers of all tests, in the order of the plan. Repetitions in which nothing happened share a line: that nothing was
@@ -211,7 +211,7 @@ fn is_quiet(ledger: &Ledger) -> bool {
 
 /// The ledger of a test that stands alone.
 pub fn ledger(test: &TestRecord) -> Option<String> {
-    losses(test, "ledger", &Paint(false))
+    Some(table::folded(&losses(test, "ledger", &Paint(false))?, 4))
 }
 
 /// The way of a test without a ledger, and what the kernels dropped of it.
@@ -221,7 +221,7 @@ pub fn way(test: &TestRecord) -> String {
         format!("dropped at {}: {} of {} at {at}", seen.node, table::count(seen.frames), seen.reason)
     };
     let lines = crate::way::lines(test).into_iter().chain(test.kernel_drops.iter().map(drop));
-    lines.map(|line| format!("{}\n", printable(&line))).collect()
+    table::folded(&lines.map(|line| format!("{}\n", printable(&line))).collect::<String>(), 4)
 }
 
 /// The ledger of one test in which something happened.
@@ -266,6 +266,28 @@ fn findings(findings: &[Finding], paint: &Paint) -> String {
 mod tests {
     use super::*;
     use crate::sample;
+
+    #[test]
+    fn a_test_that_stands_alone_is_as_narrow_as_a_run() {
+        let tests = sample::run("20260102T030405Z-abc123").tests;
+        let mut test = tests.into_iter().find(|test| test.ledger.is_some()).unwrap();
+        let long = "a reason of the kernel that goes on and on ".repeat(3);
+        test.ledger.as_mut().unwrap().notes = vec![long.clone()];
+        let host = |kernel: &str| record::HostFacts { kernel: kernel.into(), ..Default::default() };
+        test.hosts = vec![host(&long), host("6.18")];
+        test.kernel_drops = vec![WitnessDrop {
+            reason: long,
+            node: "b".into(),
+            interface: None,
+            location: None,
+            frames: 1,
+            skbs: 1,
+        }];
+        for text in [ledger(&test).unwrap(), way(&test), differences(&test)] {
+            assert!(text.contains("on and"), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= table::WIDTH), "{text}");
+        }
+    }
 
     #[test]
     fn the_text_has_every_number_that_convicts() {
