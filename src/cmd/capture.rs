@@ -91,7 +91,11 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
     experiment::interruptible()?;
     // When the frames go to standard output, the report does not.
     let stderr = args.write.as_deref() == Some("-");
-    let mut teller = CaptureOutput { output: &Output { stderr, ..*output }, quiet: args.quiet };
+    let mut teller = CaptureOutput {
+        output: &Output { stderr, ..*output },
+        quiet: args.quiet,
+        keeps: args.write.is_some() || args.half.record.is_some(),
+    };
     let interface = interface_of(&args.uri, true).map(|(interface, ..)| interface);
     let stamping = stamps::prepare(args.timestamps, interface.as_deref(), &args.uri, Side::Receive, output)?;
     let pending = args.half.begin()?;
@@ -189,6 +193,8 @@ fn file(args: &CaptureArgs, path: &str) -> FileOptions {
 struct CaptureOutput<'a> {
     output: &'a Output,
     quiet: bool,
+    /// Frames are written, or what was seen of them: somebody wants the rest although nobody reads the lines any more.
+    keeps: bool,
 }
 
 impl Listener for CaptureOutput<'_> {
@@ -201,8 +207,8 @@ impl Listener for CaptureOutput<'_> {
         Ok(())
     }
 
-    fn second(&mut self, second: &CaptureSecond) -> Result<()> {
-        if self.quiet { Ok(()) } else { self.output.line(second, second_line).map(drop) }
+    fn second(&mut self, second: &CaptureSecond) -> Result<bool> {
+        Ok(self.quiet || self.output.line(second, second_line)? || self.keeps)
     }
 }
 

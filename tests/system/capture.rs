@@ -27,6 +27,30 @@ pub fn capture(lab: &TestLab, node: &str, arguments: &[&str]) -> Child {
     child
 }
 
+/// `pathlab capture ring:lo | head -1`: it went on for ever.
+#[test]
+fn a_capture_that_nobody_reads_ends_unless_it_is_kept() {
+    let _turn = beside();
+    if !able("a capture without a reader") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kept.pcapng").display().to_string();
+    let begun = |arguments: &[&str]| {
+        let mut child = start(pathlab(&[&["capture", "ring:lo"], arguments].concat()));
+        until_it_says(&mut child, "capturing");
+        drop(child.stdout.take());
+        child
+    };
+    let kept = begun(&["-w", &file]);
+    let output = finish(begun(&[]), Duration::from_secs(30));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    std::thread::sleep(Duration::from_secs(1));
+    interrupt(&kept);
+    let output = finish(kept, Duration::from_secs(30));
+    assert!(output.status.success() && Path::new(&file).exists(), "{output:?}");
+}
+
 /// The line `N packets received by filter` of tcpdump.
 fn reached(words: &str) -> u64 {
     let line = words.lines().find(|line| line.contains("received by filter"));

@@ -90,11 +90,11 @@ pub trait Listener {
     /// Whatever shall end the capture before it begins.
     fn opened(&mut self, settings: &[PortSetting]) -> Result<()>;
 
-    /// A second went by.
+    /// A second went by; false when nobody wants to know any more, which ends the capture.
     ///
     /// # Errors
     /// Whatever shall end the capture.
-    fn second(&mut self, second: &CaptureSecond) -> Result<()>;
+    fn second(&mut self, second: &CaptureSecond) -> Result<bool>;
 }
 
 /// How it went, and what ended it before its time.
@@ -277,7 +277,9 @@ fn watch_over(wish: &CaptureOptions, shared: &Shared, listener: &mut dyn Listene
             return Ok("duration");
         }
         if now - seconds.last_ns >= 1_000_000_000 {
-            listener.second(&seconds.next(shared, now))?;
+            if !listener.second(&seconds.next(shared, now))? {
+                return Ok("reader_gone");
+            }
         }
         let next = (seconds.last_ns + 1_000_000_000).min(end.unwrap_or(u64::MAX)).min(now + 50_000_000);
         clock::sleep_until(next);

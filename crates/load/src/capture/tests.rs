@@ -38,9 +38,9 @@ impl Listener for Ear {
         Ok(())
     }
 
-    fn second(&mut self, second: &CaptureSecond) -> Result<()> {
+    fn second(&mut self, second: &CaptureSecond) -> Result<bool> {
         self.seconds.push(second.clone());
-        Ok(())
+        Ok(true)
     }
 }
 
