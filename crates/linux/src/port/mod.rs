@@ -440,9 +440,11 @@ pub fn open(uri: &str, wish: &PortOptions) -> record::Result<Port> {
         "mem" => mem::open(&mut parsed, wish),
         "fault" => return fault::open(&mut parsed, wish),
         other => {
+            // What only sends is opened by whoever sends, before it comes to this.
+            let is_meant = |kind: &PortKind| kind.receives || wish.direction == Direction::Transmit;
             return Err(Problem::input(format!("there is no port kind '{other}'"))
                 .at(uri)
-                .help(format!("the kinds are {}", PortKind::names(|kind| kind.receives).join(", "))));
+                .help(format!("the kinds are {}", PortKind::names(is_meant).join(", "))));
         }
     }?;
     parsed.finish()?;
@@ -462,5 +464,15 @@ mod tests {
                 opened.err().is_some_and(|problem| problem.what.starts_with("there is no port kind"));
             assert_eq!(unknown, !kind.receives, "{}", kind.name);
         }
+    }
+
+    #[test]
+    fn who_sends_is_told_of_the_kind_that_only_sends() {
+        let kinds = |direction| {
+            let wish = PortOptions { direction, ..PortOptions::default() };
+            open("nope:x", &wish).err().unwrap().advice
+        };
+        assert!(kinds(Direction::Transmit).contains("live"), "{}", kinds(Direction::Transmit));
+        assert!(!kinds(Direction::Both).contains("live"));
     }
 }
