@@ -1,7 +1,7 @@
 //! `pathlab facts`: what a host is set to and what its counters do, written down for `pathlab doctor`, here or elsewhere.
 
 use super::namespaces;
-use crate::output::{Output, object};
+use crate::output::{Output, object, write_whole};
 use crate::progress::Screen;
 use clap::Args;
 use experiment::Notices;
@@ -11,7 +11,6 @@ use linux::observe::next_hop;
 use record::facts::{Fact, Facts, Known, SCHEMA};
 use record::unit::{duration, many};
 use record::{Problem, Result};
-use std::fs;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -50,8 +49,7 @@ pub fn run(args: FactsArgs, output: &Output) -> Result<()> {
     let text = |facts: &Facts| serde_json::to_string_pretty(facts).unwrap_or_default() + "\n";
     let Some(file) = &args.output else { return output.result(&facts, text) };
     let place = file.display().to_string();
-    let failed = |error| Problem::host(format!("the facts cannot be written: {error}")).at(place.clone());
-    fs::write(file, text(&facts)).map_err(failed)?;
+    write_whole(file, &text(&facts))?;
     let (known, unknown) = counted(&facts);
     let written = object! { schema: "pathlab/facts-file/1", file: place.clone(), known, unknown };
     output.result(&written, |_| format!("{place}: {}, {unknown} unknown\n", many(known, "fact")))
@@ -146,7 +144,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let told = |text: String| {
             let file = folder.path().join("a.facts");
-            fs::write(&file, text).unwrap();
+            std::fs::write(&file, text).unwrap();
             read(&file).map(drop).unwrap_err().to_string()
         };
         let older = told(r#"{"schema": "pathlab/facts/0", "other": 1}"#.into());

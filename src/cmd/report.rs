@@ -2,7 +2,7 @@
 
 use super::doctor::GoalWord;
 use super::facts::read;
-use crate::output::{Output, object, refuse_foreign, refuse_foreign_page, write_page};
+use crate::output::{Output, object, refuse_foreign, refuse_foreign_page, write_whole};
 use clap::Args;
 use record::bench::{CaptureResult, SendResult};
 use record::{Problem, Result};
@@ -92,7 +92,7 @@ fn trace(args: &ReportArgs, output: &Output) -> Result<()> {
 
 /// Writes the file, and says so.
 fn written(file: &Path, text: &str, runs: Vec<String>, what: &str, output: &Output) -> Result<()> {
-    write_page(file, text)?;
+    write_whole(file, text)?;
     let document = object! { schema: "pathlab/report/1", file, bytes: text.len(), runs };
     output.result(&document, |document| {
         let (file, runs) = (file.display(), document.runs.join(", "));

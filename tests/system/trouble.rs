@@ -194,6 +194,33 @@ fn a_full_disk_keeps_no_verdict_from_who_asked() {
     assert_eq!((pairs, json["stopped"].as_str()), (Some(6), None), "the whole trial is printed: {json}");
 }
 
+/// The file is written whole, or the one that was there stays.
+#[test]
+fn a_full_disk_leaves_the_facts_that_were_there() {
+    let _turn = beside();
+    if !is_root() || !installed("mount") {
+        return skip("facts on a full disk", "needs root, to mount a small file system");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let small = folder.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let (folder, small) = (folder.path().display(), small.display());
+    let facts = format!("{PATHLAB} facts lo --duration 100ms -o {small}/facts");
+    let script = format!(
+        "mount -t tmpfs -o size=8m none {small} || exit 77
+        {facts} >&2 && cp {small}/facts {folder}/first && cat /dev/zero 2>/dev/null >{small}/rest
+        {facts} >&2; code=$?
+        cmp {small}/facts {folder}/first >&2 && ls -A {small} && exit $code"
+    );
+    let mut tool = command("unshare");
+    tool.args(["--mount", "sh", "-c", &script]);
+    let output = finish(start(tool), Duration::from_secs(120));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{words}");
+    assert!(words.contains("No space left"), "{words}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "facts\nrest\n", "{words}");
+}
+
 #[test]
 fn a_directory_that_goes_in_mid_run_keeps_no_result_from_who_asked() {
     let _turn = beside();

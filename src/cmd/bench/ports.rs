@@ -1,7 +1,7 @@
 //! `pathlab bench capture` (the libtrace diary's experiment of 2012 as one command) and `pathlab bench send` (frames that were really
 //! transmitted): the flags that they share, and how their words are read.
 
-use crate::output::{Output, object, refuse_foreign_page, write_page};
+use crate::output::{Output, object, refuse_foreign_page, write_whole};
 use clap::Args;
 use experiment::bench::grid::{self, Wanted};
 use experiment::bench::{capture, send};
@@ -128,7 +128,7 @@ impl KeepArgs {
     fn finish<R: Plotted>(&self, kept: (PathBuf, Bench<R>), schema: &str, output: &Output) -> Result<()> {
         let (directory, bench) = kept;
         if let Some(file) = &self.report {
-            write_page(file, &study::report::bench::html(&bench)?)?;
+            write_whole(file, &study::report::bench::html(&bench)?)?;
         }
         let versus = study::bench::versus(&bench);
         let Bench { head, results } = &bench;

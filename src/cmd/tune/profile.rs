@@ -2,12 +2,11 @@
 
 use super::{Target, set_all};
 use crate::cmd::read_text;
-use crate::output::{Output, object};
+use crate::output::{Output, object, write_whole};
 use linux::tune::kept::{self, Ask};
 use linux::tune::list;
+use record::Result;
 use record::knob::KnobReading;
-use record::{Problem, Result};
-use std::fs;
 use std::path::Path;
 
 /// Writes the knobs that can be set.
@@ -15,8 +14,7 @@ pub fn save(interface: Option<&str>, file: &Path, target: &Target, output: &Outp
     let (namespace, mut knobs) = target.within(|space| Ok((space.to_owned(), readings(interface)?)))?;
     knobs.retain(|knob| !knob.fixed);
     let place = file.display().to_string();
-    let failed = |error| Problem::host(format!("the profile cannot be written: {error}")).at(place.clone());
-    fs::write(file, text(&namespace, &knobs)).map_err(failed)?;
+    write_whole(file, &text(&namespace, &knobs))?;
     let document = object! { schema: "pathlab/tune-save/1", file: &place, namespace, knobs: knobs.len() };
     output.result(&document, |document| {
         format!("{}: {}", document.file, record::unit::many(document.knobs as u64, "knob"))

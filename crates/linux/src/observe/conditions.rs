@@ -483,7 +483,9 @@ mod tests {
         for name in names.filter(|name| has_interrupts(name)) {
             assert!(seen.before.interrupts.iter().any(|one| one.interface == name), "{name}: {seen:?}");
             let counted = seen.before.pauses.iter().any(|one| one.interface == name);
-            let said = seen.missing.iter().any(|one| one.what == "pause" && one.why.contains(&name));
+            let is_of_it = |at: &FlowPlace| at.interface == name;
+            let said =
+                seen.missing.iter().any(|one| one.what == "pause" && one.at.as_ref().is_some_and(is_of_it));
             assert!(counted != said, "{name}: {seen:?}");
         }
     }

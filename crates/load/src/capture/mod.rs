@@ -276,10 +276,8 @@ fn watch_over(wish: &CaptureOptions, shared: &Shared, listener: &mut dyn Listene
         if end.is_some_and(|end| now >= end) {
             return Ok("duration");
         }
-        if now - seconds.last_ns >= 1_000_000_000 {
-            if !listener.second(&seconds.next(shared, now))? {
-                return Ok("reader_gone");
-            }
+        if now - seconds.last_ns >= 1_000_000_000 && !listener.second(&seconds.next(shared, now))? {
+            return Ok("reader_gone");
         }
         let next = (seconds.last_ns + 1_000_000_000).min(end.unwrap_or(u64::MAX)).min(now + 50_000_000);
         clock::sleep_until(next);
