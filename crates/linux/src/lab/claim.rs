@@ -49,12 +49,15 @@ fn file(state: &Journals, name: &str) -> Result<File> {
     })
 }
 
+/// How often the list of locks is read: it is told in pieces, and where others take and give back locks meanwhile one may be left out.
+const READS: u32 = 5;
+
 /// The process that holds a `flock` on the file, as `/proc/locks` has it; 0 there is a process that this one cannot see.
 fn holder(file: &File) -> Option<u32> {
     let meta = file.metadata().ok()?;
     let (major, minor) = (nix::sys::stat::major(meta.dev()), nix::sys::stat::minor(meta.dev()));
     let place = format!("{major:02x}:{minor:02x}:{}", meta.ino());
-    holder_in(&fs::read_to_string("/proc/locks").ok()?, &place)
+    (0..READS).find_map(|_| holder_in(&fs::read_to_string("/proc/locks").ok()?, &place))
 }
 
 /// A line is `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`; one who waits has `->` behind the number (`lock_get_status` in
