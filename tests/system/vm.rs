@@ -198,14 +198,15 @@ fn ipvlans_over_a_card_and_a_long_way_close_their_ledger() {
         doubled += named("duplicate");
         let usual = test["latency_ns"]["p50"].as_f64().unwrap();
         assert!(usual > 4e6, "{}: {}", test["name"], test["latency_ns"]);
-        // The delay is where it was planted.
-        let parts =
-            test["layers"]["split"]["parts"].as_array().unwrap_or_else(|| panic!("{}", test["layers"]));
-        let p50 = |part: &Value| part["p50_ns"].as_u64().unwrap();
-        let longest = parts.iter().max_by_key(|part| p50(part)).unwrap();
-        let is_there =
-            longest["layer"] == "qdisc" && longest["place"] == "h:eth0" && p50(longest) > 4_900_000;
-        assert!(is_there || test["spec"]["kind"] == "ping", "{}: {parts:#?}", test["name"]);
+        if test["spec"]["kind"] == "ping" {
+            continue; // three messages with stamps, of which some are lost
+        }
+        // The delay is where it was planted; an emulated CPU may be late by more in any other part.
+        let parts = test["layers"]["split"]["parts"].as_array();
+        let parts = parts.unwrap_or_else(|| panic!("{}", test["layers"]));
+        let is_of_queue = |part: &&Value| part["layer"] == "qdisc" && part["place"] == "h:eth0";
+        let queue = parts.iter().find(is_of_queue).unwrap_or_else(|| panic!("{parts:?}"));
+        assert!(queue["p50_ns"].as_u64() > Some(4_900_000), "{}: {queue}", test["name"]);
     }
     assert!(doubled > 0, "nothing came twice");
 }
