@@ -28,11 +28,12 @@ mkdir -p target
 : >"$PATHLAB_RETRIES"
 : >"$PATHLAB_TURNS"
 : >target/tests.log
+once=target/once.txt # a line for each test that failed beside others and passed when it was begun again alone, and what it said first
+: >"$once"
 # Incremental compiling makes the first build a tenth longer and those after an edit shorter: whoever began with it stays with it.
 [ -n "$(ls -A target/debug/incremental 2>/dev/null)" ] || export CARGO_INCREMENTAL=0
 hurried=""
 failed=0
-passed_alone=() # tests that failed beside others and passed when they were begun again alone, and what they said first
 failures=() # what failed: stages and checks of the whole
 times=() # of each stage: its seconds and its name
 
@@ -93,7 +94,31 @@ lints() {
 }
 
 # Output of tests that passed is shown too: a skip that nobody sees would be a pass. One failure does not hide another.
-tests() { cargo test --workspace --locked --quiet --no-fail-fast "$@" -- --show-output 2>&1 | tee -a target/tests.log; }
+tests() {
+    cargo test --workspace --locked --quiet --no-fail-fast "$@" -- --show-output 2>&1 | tee target/stage.log | tee -a target/tests.log && return
+    once_more "$@"
+}
+
+# One that waits beside hundreds misses its moment when the machine gets no CPU for a while. Of a whole run at most two may try once
+# more, each alone. What they said the first time stays in the log, and the end of this script shows it and counts them.
+once_more() { # what of the last stage was asked for
+    local names name said
+    mapfile -t names < <(awk '
+        /^failures:$/ { n = 0; next }
+        /^    [A-Za-z0-9_:]+$/ { list[n++] = $1 }
+        /^test result: FAILED/ { for (i = 0; i < n; i++) print list[i] }
+        /^test result: / { n = 0 }
+    ' target/stage.log)
+    [ "${#names[@]}" -ge 1 ] && [ "$(($(wc -l <"$once") + ${#names[@]}))" -le 2 ] || return 1
+    cp target/stage.log target/failed.log
+    for name in "${names[@]}"; do
+        echo "== failed, and tries once more alone: $name"
+        said=$(cargo test --workspace --locked --quiet "$@" -- --exact "$name" --show-output 2>&1)
+        tee -a target/tests.log <<<"$said"
+        grep -q '^test result: ok\. 1 passed' <<<"$said" && ! grep -q '^test result: FAILED' <<<"$said" || return 1
+        echo "$name: $(grep -A 3 "^thread '$name' .*panicked" target/failed.log | tr -s ' \n' ' ' | cut -c 1-400)" >>"$once"
+    done
+}
 
 # All but the tests of the whole program, which stand in tests/. Chosen by name: with a package left out, cargo would choose other
 # features for the dependencies, and compile them again.
@@ -112,26 +137,7 @@ crates() {
 
 # Tests of the whole program mostly wait, for labs and for slow frames; those that measure are alone. tests/support/turn.rs says which
 # run beside each other, in the system suite for all of them.
-system() {
-    local log=target/system.log
-    RUST_TEST_THREADS=1000 tests --test system | grep -v 'has been running for over 60 seconds' | tee "$log" && return
-    once_more "$log"
-}
-
-# One that waits beside hundreds misses its moment when the machine gets no CPU for a while. Of a whole run at most two may try once
-# more, each alone. What they said the first time stays in the log, and the end of this script shows it and counts them.
-once_more() { # LOG of the run that failed
-    local names name said
-    mapfile -t names < <(awk '/^failures:$/ { n = 0; next } /^    [a-z0-9_:]+$/ { list[n++] = $1 } END { for (i = 0; i < n; i++) print list[i] }' "$1")
-    [ "${#names[@]}" -ge 1 ] && [ "${#names[@]}" -le 2 ] || return 1
-    for name in "${names[@]}"; do
-        echo "== failed, and tries once more alone: $name"
-        said=$(cargo test --workspace --locked --quiet --test system -- --exact "$name" --show-output 2>&1)
-        tee -a target/tests.log <<<"$said"
-        grep -q '^test result: ok\. 1 passed' <<<"$said" || return 1
-        passed_alone+=("$name: $(grep -A 3 "^thread '$name' .*panicked" "$1" | tr -s ' \n' ' ' | cut -c 1-400)")
-    done
-}
+system() { RUST_TEST_THREADS=1000 tests --test system | grep -v 'has been running for over 60 seconds'; }
 switch() { RUST_TEST_THREADS=4 tests --test switch; }
 
 # os-ken's switch suite sleeps between the frames of its rates. It begins as soon as it is compiled; the other compilers, which give
@@ -208,8 +214,8 @@ echo "== played again: $(grep -c ^again "$PATHLAB_RETRIES")"
 again=$(retries) || fail "more than one case in four was played again: $(sed -n 's/^   too many: //p' <<<"$again" | paste -sd ';')"
 echo "$again"
 
-echo "== failed once and passed alone: ${#passed_alone[@]}"
-[ "${#passed_alone[@]}" = 0 ] || printf '   ONCE: %s\n' "${passed_alone[@]}"
+echo "== failed once and passed alone: $(wc -l <"$once")"
+sed 's/^/   ONCE: /' "$once"
 
 skips=$(sort -u "$PATHLAB_SKIPS" | grep -c . || true)
 echo "== skipped: $skips"
