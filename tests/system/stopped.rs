@@ -151,7 +151,9 @@ fn super_frames_of_a_forwarder_die_as_datagrams() {
     let (sent, received) = (ledger["sent"].as_u64().unwrap(), ledger["received"].as_u64().unwrap());
     let named = drops(station(&record, "qdisc p2"));
     assert!(named.len() == 1 && named[0].0 == "qdisc_full" && named[0].1 > 100, "{named:?}");
-    assert_eq!(named[0].1, sent - received, "{ledger:#}");
+    // A forwarder that gets no CPU loses some, too.
+    let lost: u64 = ledger["stations"].as_array().unwrap().iter().flat_map(drops).map(|drop| drop.1).sum();
+    assert_eq!(lost, sent - received, "{ledger:#}");
     assert_eq!(ledger["witness"]["status"], "agrees", "{ledger:#}");
 }
 

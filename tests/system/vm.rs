@@ -162,7 +162,8 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
 #[test]
 fn ipvlans_over_a_card_and_a_long_way_close_their_ledger() {
     let _turn = loud_for_long();
-    let long = "interface h:eth0 delay 5ms lose 4% duplicate 3% reorder 2% rate 2mbit limit 9kB burst 9kB\n";
+    let long =
+        "interface h:eth0 delay 5ms lose 4% duplicate 3% reorder 2% rate 500kbit limit 9kB burst 9kB\n";
     let lab = [include_str!("../../labs/ipvlan.lab"), long].concat();
     let plan = PLAN.replace("bond-vlan", "own.lab") + "test udp-stream size 1000 rate 500pps count 400\n";
     let files = [("own.plan", plan.as_str()), ("own.lab", &lab)];
@@ -193,8 +194,8 @@ fn ipvlans_over_a_card_and_a_long_way_close_their_ledger() {
         let (lost, full) = (counted("netem") - counted("tbf"), counted("tbf"));
         assert_eq!((named("netem_drop"), named("qdisc_full")), (lost, full), "{}", test["ledger"]);
         assert!(lost > 0 || test["spec"]["kind"] == "ping", "{}: nothing was lost", test["name"]);
-        // 4 Mbit/s into 2.
-        assert_eq!(full > 50, test["spec"]["size"] == 1000, "{full}: {}", test["name"]);
+        // 4 Mbit/s into a half, however slow the machine.
+        assert!(full > 50 || test["spec"]["size"] != 1000, "{full}: {}", test["name"]);
         doubled += named("duplicate");
         let usual = test["latency_ns"]["p50"].as_f64().unwrap();
         assert!(usual > 4e6, "{}: {}", test["name"], test["latency_ns"]);
