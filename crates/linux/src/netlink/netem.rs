@@ -5,29 +5,30 @@ use std::collections::BTreeMap;
 use netlink_bindings::tc;
 use record::snapshot::TC_ROOT;
 
+use super::tc::ROOT_HANDLE;
 use super::{Answer, Netlink};
 
-/// What is whole: chances are parts of a million.
+/// A chance of 100 %, in the parts of [`Emulation`].
 pub const WHOLE: u32 = 1_000_000;
 
 /// Frames that may wait for their time; more are dropped.
 const LIMIT_FRAMES: u32 = 100_000;
 
-/// What happens to the frames that leave an interface (`netem`, `net/sched/sch_netem.c`). Chances are parts of a million and hit each
-/// socket buffer on its own.
+/// What happens to the frames that leave an interface (`netem`, `net/sched/sch_netem.c`). Chances are parts of a million ([`WHOLE`]) and
+/// hit each socket buffer on its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Emulation {
     /// How long each is held, in nanoseconds.
     pub delay_ns: u64,
     /// By how much more or less, in nanoseconds, evenly spread; frames may overtake each other.
     pub jitter_ns: u64,
-    /// It is gone.
+    /// Chance that it is lost.
     pub lose: u32,
-    /// It is sent twice.
+    /// Chance that it is sent twice.
     pub duplicate: u32,
-    /// It is not held.
+    /// Chance that it is not held, and so overtakes those that are.
     pub reorder: u32,
-    /// One bit of it is turned.
+    /// Chance that one of its bits is turned.
     pub corrupt: u32,
 }
 
@@ -49,6 +50,7 @@ fn of_kernel(chance: u32) -> u32 {
     ((u64::from(chance) * u64::from(WHOLE) + all / 2) / all) as u32
 }
 
+/// Writes the options of a netem that does this.
 fn write(options: tc::PushAttrs<&mut Vec<u8>>, emulation: &Emulation) {
     let parameters = tc::TcNetemQopt {
         limit: LIMIT_FRAMES,
@@ -87,7 +89,7 @@ impl Netlink {
     /// Holds and harms what leaves an interface. A rate limit of it is made afterwards, inside ([`Netlink::set_shaper`]).
     pub fn set_emulation(&mut self, index: u32, emulation: &Emulation) -> Answer {
         let header =
-            tc::Tcmsg { ifindex: index as i32, handle: 0x1_0000, parent: TC_ROOT, ..Default::default() };
+            tc::Tcmsg { ifindex: index as i32, handle: ROOT_HANDLE, parent: TC_ROOT, ..Default::default() };
         let mut request = tc::Request::new().set_create().set_replace().op_newqdisc_do(&header);
         write(request.encode(), emulation);
         self.acknowledged(&request)

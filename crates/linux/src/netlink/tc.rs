@@ -7,8 +7,10 @@ use record::snapshot::TC_ROOT;
 
 use super::{Answer, Netlink};
 
-/// The one place inside a qdisc of the handle 1: where frames wait (`netem`).
-const INSIDE: u32 = 0x1_0001;
+/// The handle of what a lab puts at the root of an interface, `1:` as tc writes it.
+pub(super) const ROOT_HANDLE: u32 = 0x1_0000;
+/// The one place inside that for another qdisc, `1:1` (`netem`).
+const INSIDE: u32 = ROOT_HANDLE + 1;
 
 /// A rate limit on what leaves an interface (`tbf`, `net/sched/sch_tbf.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +27,7 @@ impl Netlink {
     /// Limits the rate of what leaves an interface: at its root, or inside the netem that is there ([`Netlink::set_emulation`]).
     pub fn set_shaper(&mut self, index: u32, shaper: Shaper, is_inside: bool) -> Answer {
         let bytes_per_second = shaper.rate_bps / 8;
-        let (handle, parent) = if is_inside { (0x2_0000, INSIDE) } else { (0x1_0000, TC_ROOT) };
+        let (handle, parent) = if is_inside { (0x2_0000, INSIDE) } else { (ROOT_HANDLE, TC_ROOT) };
         let header = tc::Tcmsg { ifindex: index as i32, handle, parent, ..Default::default() };
         let mut parameters = tc::TcTbfQopt { limit: shaper.limit_bytes, ..Default::default() };
         parameters.rate.linklayer = 1; // TC_LINKLAYER_ETHERNET: no rate table is needed
