@@ -191,14 +191,14 @@ pub fn refuse_foreign(file: &Path, mark: &str, what: &str) -> record::Result<()>
 
 /// Writes the file whole or not at all: one that was there stays when there is no room. What is no file, such as /dev/stdout, is
 /// written to as it is.
-pub fn write_whole(file: &Path, page: &str) -> record::Result<()> {
+pub fn write_whole(file: &Path, text: &str) -> record::Result<()> {
     let failed = |e| Problem::host(format!("cannot write it: {e}")).at(file.display().to_string());
     if fs::metadata(file).is_ok_and(|about| !about.is_file()) {
-        return fs::write(file, page).map_err(failed);
+        return fs::write(file, text).map_err(failed);
     }
     let name = file.file_name().ok_or_else(|| Problem::input("-o needs the name of a file"))?;
     let new = file.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    let written = fs::write(&new, page).and_then(|()| fs::rename(&new, file));
+    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, file));
     written.map_err(|e| {
         let _ = fs::remove_file(&new); // it may never have been made
         failed(e)

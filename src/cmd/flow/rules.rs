@@ -121,7 +121,9 @@ fn sayable(version: Version, changes: &[Named]) -> Result<()> {
     match changes.iter().find(lost) {
         Some(Named { place, text, .. }) => {
             let what = format!("importance is of OpenFlow 1.4, and 1.3 is spoken here: '{text}'");
-            Err(Problem::input(what).at(place))
+            Err(Problem::input(what)
+                .at(place)
+                .help("leave the importance out, or ask a switch that speaks OpenFlow 1.4"))
         }
         None => Ok(()),
     }
