@@ -9,10 +9,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-fn lab_names() -> String {
-    run_ok(&["lab", "list"])
-}
-
 /// Namespaces that our labs could have left.
 fn namespaces() -> Vec<String> {
     let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
@@ -38,8 +34,13 @@ fn a_killed_run_is_cleaned_up_by_the_next_command_and_its_finished_tests_are_kep
     }
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("runs");
-    let arguments = ["run", "--quick", "--dir", records.to_str().unwrap()];
-    let mut child = start(pathlab(&arguments));
+    // A state of its own: the next command may be one of a test beside, which would clean up before anybody looks.
+    let of_own = |arguments: &[&str]| {
+        let mut tool = pathlab(arguments);
+        tool.env("PATHLAB_STATE", folder.path().join("state"));
+        tool
+    };
+    let mut child = start(of_own(&["run", "--quick", "--dir", records.to_str().unwrap()]));
     let own = format!("pathlab-run-{}-", child.id());
     let record_there = || {
         records.is_dir()
@@ -51,10 +52,16 @@ fn a_killed_run_is_cleaned_up_by_the_next_command_and_its_finished_tests_are_kep
     child.wait().unwrap();
     assert!(namespaces().iter().any(|n| n.starts_with(&own)), "kill -9 cannot clean up by itself");
     // Any command of labs does; `lab down --all` would take those of other tests.
-    run_ok(&["lab", "list"]);
+    let labs = || {
+        let listed = finish(start(of_own(&["lab", "list"])), Duration::from_secs(60));
+        assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+        String::from_utf8_lossy(&listed.stdout).into_owned()
+    };
+    labs();
     until("the namespaces to go", || !namespaces().iter().any(|n| n.starts_with(&own)));
     assert!(tests_in_record(&records) > 0);
-    assert!(!lab_names().contains(&own));
+    let left = labs();
+    assert!(!left.contains("run-"), "{left}");
 }
 
 #[test]
