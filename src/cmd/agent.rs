@@ -14,6 +14,8 @@ pub fn run() -> Result<()> {
         Problem::input("standard input is not a socket")
             .help("agents are started by pathlab itself; use 'pathlab serve' to answer other machines")
     })?;
+    // A terminal sends Ctrl-C to this process, too, and it is the controller who decides what becomes of the test.
+    let _ = linux::sys::process::hold_back_interrupt();
     let controller = socket.try_clone();
     match load::conversation::agent::serve(socket, "the controller") {
         // It has said itself why it went: nobody waits for a second sentence.

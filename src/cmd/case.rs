@@ -45,6 +45,9 @@ struct RunArgs {
     /// first node of a case's path (a) is this host, the second (b) the other one, and their interfaces are those that lead to each other.
     #[arg(long, value_name = "HOST[:PORT]")]
     to: Option<String>,
+    /// With --to: traffic goes from that host to this one, which is the second node of the path then.
+    #[arg(long, requires = "to")]
+    reverse: bool,
     /// With --to: allow settings that may take a link down for a moment.
     #[arg(long, requires = "to")]
     allow_link_flap: bool,
@@ -123,6 +126,7 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
         seed: args.seed.unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000),
         bisect: args.bisect,
         to: args.to.as_deref(),
+        reverse: args.reverse,
         may_flap: args.allow_link_flap,
         label: args.label.as_deref(),
         dir: &args.dir,

@@ -28,6 +28,9 @@ pub struct CompareArgs {
     /// Compare two plans between this host and that one, where 'pathlab serve --observe' runs (docs/hosts.md).
     #[arg(long, value_name = "HOST[:PORT]")]
     to: Option<String>,
+    /// With --to: traffic goes from that host to this one, which is the second node of the path then.
+    #[arg(long, requires = "to")]
+    reverse: bool,
     /// End with code 1 when B is shown to be worse in a test.
     #[arg(long)]
     fail_if_worse: bool,
@@ -122,7 +125,7 @@ fn between(args: &CompareArgs, host: &str, mut sides: [Described; 2], output: &O
         );
     }
     experiment::interruptible()?;
-    let pairs = sides.each_ref().map(|side| HostPair::of(host, &side.plan.tests[0].spec));
+    let pairs = sides.each_ref().map(|side| HostPair::of(host, &side.plan.tests[0].spec, args.reverse));
     sides.iter_mut().for_each(|side| side.plan.use_family(pairs[0].family()));
     let journals = linux::undo::journals()?;
     let settings: [Settings<'_>; 2] = [0, 1].map(|side| (&pairs[side] as _, &sides[side].plan.settings[..]));

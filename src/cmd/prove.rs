@@ -45,6 +45,9 @@ pub struct ProofArgs {
     /// node of the plan's path (a) is this host, the second (b) the other one.
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "lab")]
     pub to: Option<String>,
+    /// With --to: traffic goes from that host to this one, which is the second node of the path then.
+    #[arg(long, requires = "to")]
+    pub reverse: bool,
     /// Put everything back, whatever was shown.
     #[arg(long)]
     pub no_keep: bool,
@@ -130,7 +133,7 @@ impl ProofArgs {
         work: impl FnOnce(&Proving<'_>) -> Result<T>,
     ) -> Result<T> {
         experiment::interruptible()?;
-        let pair = HostPair::of(host, &side.plan.tests[0].spec);
+        let pair = HostPair::of(host, &side.plan.tests[0].spec, self.reverse);
         side.plan.use_family(pair.family());
         let settings = side.plan.settings.clone();
         change::during(&[(&pair, &settings)], || {

@@ -1,16 +1,17 @@
 //! `pathlab test`: one kind of traffic to a host that runs `pathlab serve`.
 //!
-//! The sender is a child process of this one, so that its CPU time is its own; the receiver is the other host's. What
-//! is printed is what the receiver saw, next to what the sender planned and did.
+//! The sender is a child process of this one, so that its CPU time is its own; the receiver is the other host's, or the other way round
+//! (`--reverse`). What is printed is what the receiver saw, next to what the sender planned and did. Ctrl-C ends the test early, and what was
+//! sent until then is its result; a second one ends the program.
 
 use super::timing::{ns, punctuality};
 use crate::output::{Output, when_any};
 use crate::progress;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use experiment::hosts::{Examined, HostsObserver, examined, remote};
+use experiment::hosts::{Examined, HostEnds, HostsObserver, examined, remote};
 use load::Outcome;
-use load::conversation::controller;
+use load::protocol::setup::EndRole;
 use load::send::pace;
 use record::kind::{KINDS, Shape, TrafficKind};
 use record::ledger::WitnessDrop;
@@ -41,6 +42,9 @@ pub struct TestArgs {
     /// The host that runs `pathlab serve`: name or address, with :PORT if it is not 5300.
     #[arg(value_name = "HOST[:PORT]")]
     host: String,
+    /// Traffic goes from that host to this one.
+    #[arg(long, short = 'R')]
+    reverse: bool,
     #[arg(long, help = size_help())]
     size: Option<u32>,
     /// Payload of the response in bytes (request/response kinds) [default: as the request].
@@ -97,10 +101,10 @@ pub struct TestArgs {
     /// Use IPv4.
     #[arg(short = '4', long = "ipv4", conflicts_with = "ipv6")]
     ipv4: bool,
-    /// Pin the sending thread to this CPU.
+    /// Pin the sending thread to this CPU of its host.
     #[arg(long, value_name = "CPU")]
     sender_cpu: Option<u32>,
-    /// Pin the receiving thread to this CPU of the other host.
+    /// Pin the receiving thread to this CPU of its host.
     #[arg(long, value_name = "CPU")]
     receiver_cpu: Option<u32>,
 }
@@ -124,6 +128,7 @@ struct TestDocument<'a> {
     schema: &'static str,
     host: &'a str,
     spec: &'a TestSpec,
+    interrupted: bool,
     #[serde(flatten)]
     outcome: &'a Outcome,
     summary: Summary,
@@ -178,8 +183,11 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
     let control = remote::resolve(&args.host, family)?;
     let spec = spec_of(&args, control.ip());
     load::check_spec(&spec)?;
-    let mut receiver = remote::connect(control, &args.host)?;
-    let mut sender = experiment::measure::start_here()?;
+    let near = if args.reverse { EndRole::Receiver } else { EndRole::Sender };
+    let ends = HostEnds { near, far: control.ip() };
+    let mut other = remote::connect(control, &args.host)?;
+    experiment::interruptible()?;
+    let mut agent = experiment::measure::start_here()?;
     let (begun, length_ms) = (Instant::now(), load::length_ms(&spec));
     let interface = linux::observe::next_hop::interface_to(control.ip()).ok().filter(|_| output.progress);
     let mut meter = interface.map(|interface| Meter { interface, last: None, said: String::new() });
@@ -194,21 +202,22 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         Err(problem) if args.namespaces.is_empty() => Err(problem.to_string()),
         nodes => Ok(nodes?),
     };
-    let mut observer = HostsObserver::new(&spec, sender.pid(), nodes, args.doctor);
+    let mut observer = HostsObserver::new(&spec, ends, agent.pid(), nodes, args.doctor);
     let outcome = progress::watched(output, length_ms, look, || {
-        controller::run(&spec, &mut sender.link, &mut receiver, control.ip(), &mut observer)
+        ends.run(&spec, &mut agent.link, &mut other, &mut observer)
     });
-    drop(sender);
+    drop(agent);
     let outcome = outcome?;
     observer.observes_apart().map_err(|problem| problem.at("--in"))?;
     let summary = Summary::of(&spec, &outcome);
-    let ends = observer.facts();
-    let observed = observer.conclude(&outcome, control.ip());
-    let doctor = examined(ends, observed.as_ref().ok(), Goal::of(spec.kind));
+    let facts = observer.facts();
+    let observed = observer.conclude(&outcome);
+    let doctor = examined(facts, observed.as_ref().ok(), Goal::of(spec.kind));
     let document = TestDocument {
         schema: "pathlab/test/1",
         host: &args.host,
         spec: &spec,
+        interrupted: linux::sys::process::interrupted(),
         outcome: &outcome,
         summary,
         observed: observed.as_ref().ok().map(Observed::from),
@@ -217,6 +226,9 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
     };
     output
         .result(&document, |document| table(document) + &ledger(&observed) + &findings(&document.doctor))?;
+    if document.interrupted {
+        return Err(Problem::input("interrupted").help("the figures are those of what was sent until then"));
+    }
     let (end, what) = match spec.kind.is_round_trip() {
         true => (&outcome.sender, "no reply came back"),
         false => (&outcome.receiver, "nothing arrived at the receiver"),
@@ -248,10 +260,14 @@ fn required_valid(observed: &std::result::Result<TestRecord, String>) -> Result<
 
 fn spec_of(args: &TestArgs, address: IpAddr) -> TestSpec {
     let family = if address.is_ipv6() { 6 } else { 4 };
+    let (mut from, mut to) = ("local".to_owned(), args.host.clone());
+    if args.reverse {
+        std::mem::swap(&mut from, &mut to);
+    }
     TestSpec {
         kind: args.kind,
-        from: "local".into(),
-        to: args.host.clone(),
+        from,
+        to,
         family,
         duration_ms: args.duration.unwrap_or(if args.count.is_some() { 0 } else { DURATION_MS }),
         size: args.size.unwrap_or_else(|| args.kind.default_size(family)),
@@ -340,7 +356,7 @@ fn table(document: &TestDocument<'_>) -> String {
     let TestDocument { spec, outcome, summary, .. } = document;
     let (sender, receiver) = (&outcome.sender, &outcome.receiver);
     let mut rows = vec![
-        ("test", describe(spec, document.host)),
+        ("test", describe(spec, document.host, spec.to != document.host)),
         ("throughput", throughput(spec, outcome, summary)),
         ("sent", sent(sender)),
         ("received", received(spec, outcome, summary)),
@@ -385,7 +401,7 @@ fn findings(ends: &[Examined]) -> String {
     printable(&ends.iter().map(of).collect::<String>())
 }
 
-fn describe(spec: &TestSpec, host: &str) -> String {
+fn describe(spec: &TestSpec, host: &str, comes_here: bool) -> String {
     let (size, lasts) = (count(spec.message_size().into()), spec.duration_ms as f64 * 1e6);
     let asked = match spec.rate {
         Some(Rate::MessagesPerSecond(rate)) => format!("at {}", messages_per_s(rate)),
@@ -397,7 +413,8 @@ fn describe(spec: &TestSpec, host: &str) -> String {
         Some(messages) => format!("{}, at most {}", many(messages, "message"), time_ns(lasts)),
         None => time_ns(lasts),
     };
-    format!("{} to {host}, {size} B, {asked}, {length}", spec.kind)
+    let way = if comes_here { "from" } else { "to" };
+    format!("{} {way} {host}, {size} B, {asked}, {length}", spec.kind)
 }
 
 fn throughput(spec: &TestSpec, outcome: &Outcome, summary: &Summary) -> String {
@@ -507,6 +524,7 @@ mod tests {
         let summary = Summary::of(&spec, &outcome);
         let (schema, observed, no_ledger, doctor) = ("", None, None, vec![]);
         let text = table(&TestDocument {
+            interrupted: false,
             schema,
             host: "b",
             spec: &spec,

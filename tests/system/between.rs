@@ -6,7 +6,10 @@ use crate::support::steal::Steal;
 use crate::support::{Kept, PATHLAB, TestLab, command, finish, installed, is_root, skip, start};
 use crate::{alone, beside, beside_for_long};
 use linux::sys::process;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -138,6 +141,68 @@ fn a_plan_is_carried_out_between_two_hosts() {
     assert!(family.contains("has no address with IPv6; say 'family 4' in the plan"), "{family}");
     let layers = refusal(&pair.at_a(&["run", &plan, "--layers"]));
     assert!(layers.contains("in labs only"), "{layers}");
+}
+
+/// Traffic from the other host has a ledger, too, with what was dropped at either end at its place; Ctrl-C at a terminal, which reaches every process
+/// of the group, ends such a test with the result of what was sent.
+#[test]
+fn tests_go_from_the_other_host_to_this_one_and_end_early() {
+    let _turn = beside();
+    if !is_root() || !installed("nft") {
+        return skip("tests from the other host", "it needs root and nft");
+    }
+    let pair = Pair::up();
+    let _server = pair.serve(&["--observe"]);
+    let drop = |node: &str, hook: &str, every: u32| {
+        let rule = format!("udp length 108 numgen inc mod {every} == 0 counter drop");
+        let chain = format!("type filter hook {hook} priority 0;");
+        let rules = format!("table inet t {{\n chain c {{\n {chain}\n {rule}\n }}\n}}\n");
+        pair.lab.must(node, &format!("nft '{rules}'"));
+    };
+    drop("a", "input", 7);
+    drop("b", "postrouting", 10);
+    let counted = |node: &str| -> u64 {
+        let said = pair.lab.must(node, "nft list table inet t");
+        said.split("counter packets ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+    };
+    let test = |more: &[&str]| {
+        let flags = ["test", "udp-stream", "10.0.0.2", "-R", "--size", "100", "--rate", "2kpps", "--json"];
+        let mut program = pair.program("a", &[&flags[..], more].concat());
+        program.process_group(0);
+        start(program)
+    };
+    let whole = document(&finish(test(&["--count", "1000"]), Duration::from_secs(60)));
+    let (here, there) = (counted("a"), counted("b"));
+    assert!(here > 100 && there >= 100, "{here} {there}");
+    assert_eq!((&whole["spec"]["from"], &whole["spec"]["to"]), (&"10.0.0.2".into(), &"local".into()));
+    let ledger = &whole["ledger"];
+    assert_eq!((&ledger["sent"], &ledger["received"]), (&1000.into(), &(1000 - here - there).into()));
+    assert_eq!(ledger["unexplained"], 0, "{ledger:#}");
+    let stations = ledger["stations"].as_array().unwrap();
+    let dropped = |node: &str| -> u64 {
+        let own = stations.iter().filter(|station| station["node"] == node);
+        own.flat_map(|one| one["drops"].as_array().unwrap()).map(|drop| drop["count"].as_u64().unwrap()).sum()
+    };
+    assert_eq!((dropped("local"), dropped("10.0.0.2")), (here, there), "{ledger:#}");
+
+    let running = Kept::new(test(&["--duration", "100s"]));
+    let begun = Instant::now();
+    while counted("a") < here + 100 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is sent");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let running = running.take();
+    killpg(Pid::from_raw(running.id() as i32), Signal::SIGINT).unwrap();
+    let output = finish(running, Duration::from_secs(30));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("interrupted; the figures are those of what was sent until then"), "{said}");
+    let early = document(&output);
+    let sent = early["sender"]["attempted"].as_u64().unwrap();
+    assert!(sent > 500 && early["interrupted"] == true && whole["interrupted"] == false, "{early:#}");
+    assert_eq!((&early["ledger"]["sent"], &early["ledger"]["unexplained"]), (&sent.into(), &0.into()));
+    let lost = counted("a") + counted("b") - here - there;
+    assert_eq!(early["ledger"]["received"], sent - lost, "{:#}", early["ledger"]);
 }
 
 /// Two plans that differ in a setting of this host are compared over the same two hosts: each has its setting while it is measured.

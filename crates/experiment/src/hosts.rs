@@ -11,11 +11,12 @@ pub mod remote;
 use crate::doctor;
 use linux::observe::next_hop;
 use linux::sys::clock;
+use load::conversation::controller;
 use load::conversation::facts::{FactsWatch, Host};
 use load::conversation::observation::{HostWatch, Nodes, flow};
 use load::protocol::message::FactsWindow;
-use load::protocol::setup::ClockRelation;
-use load::{DataPorts, Outcome};
+use load::protocol::setup::{ClockRelation, EndRole};
+use load::{AgentLink, DataPorts, Outcome};
 use record::{
     Facts, Hop, HostObservation, NodeRole, Path, Problem, Result, TestRecord, TestSpec, Witness,
     WitnessStatus,
@@ -41,9 +42,18 @@ pub struct HostPair {
 }
 
 impl HostPair {
-    /// This host and that one, between which a test of this kind goes.
-    pub fn of(name: &str, spec: &TestSpec) -> HostPair {
-        HostPair { name: name.into(), near: spec.from.clone(), far: spec.to.clone() }
+    /// This host and that one, between which a test of this kind goes: from here to there, or in `reverse`.
+    pub fn of(name: &str, spec: &TestSpec, reverse: bool) -> HostPair {
+        let (mut near, mut far) = (spec.from.clone(), spec.to.clone());
+        if reverse {
+            std::mem::swap(&mut near, &mut far);
+        }
+        HostPair { name: name.into(), near, far }
+    }
+
+    /// The end that this host is of a test between the two.
+    pub fn near_end(&self, spec: &TestSpec) -> EndRole {
+        if self.near == spec.from { EndRole::Sender } else { EndRole::Receiver }
     }
 
     /// The address at which the other host answers tests of that IP version.
@@ -94,6 +104,47 @@ impl fmt::Display for HostPair {
     }
 }
 
+/// The end of a test that this host is, and where the other one is.
+#[derive(Debug, Clone, Copy)]
+pub struct HostEnds {
+    /// The end.
+    pub near: EndRole,
+    /// The address of the other host.
+    pub far: IpAddr,
+}
+
+impl HostEnds {
+    /// Runs a test between an agent of this host and the other host's.
+    ///
+    /// # Errors
+    /// As [`controller::run`]. Host: there is no route.
+    pub fn run(
+        self,
+        spec: &TestSpec,
+        own: &mut AgentLink,
+        other: &mut AgentLink,
+        observer: &mut dyn load::Observer,
+    ) -> Result<Outcome> {
+        match self.near {
+            EndRole::Sender => controller::run(spec, own, other, self.far, observer),
+            EndRole::Receiver => {
+                controller::run(spec, other, own, next_hop::own_address(self.far)?, observer)
+            }
+        }
+    }
+
+    /// What is this host's and what the other one's, as what is the sender's and what the receiver's, or the other way round.
+    fn ordered<T>(self, near: T, far: T) -> [T; 2] {
+        if self.near == EndRole::Sender { [near, far] } else { [far, near] }
+    }
+
+    /// The name of the other host in a test.
+    fn far_name(self, spec: &TestSpec) -> &str {
+        let [_, far] = self.ordered(spec.from.as_str(), &spec.to);
+        far
+    }
+}
+
 /// How long to wait at the end for frames that still move.
 const SETTLE_NS: u64 = 2_000_000_000;
 /// How long what the sender sent last is on its way at least.
@@ -102,8 +153,9 @@ const LAST_NS: u64 = 100_000_000;
 /// Observes both hosts of a test.
 pub struct HostsObserver<'a> {
     spec: &'a TestSpec,
-    /// The process that sends.
-    sender: u32,
+    ends: HostEnds,
+    /// The process of this host's end.
+    process: u32,
     host: Arc<Host>,
     watch: Option<HostWatch>,
     wants_facts: bool,
@@ -118,11 +170,12 @@ pub struct HostsObserver<'a> {
 }
 
 impl<'a> HostsObserver<'a> {
-    /// Observes these nodes of this host, of which the first one is this process's own; or the reason why none can be. `sender` is the
-    /// process that sends. Facts are taken where the doctor is to judge them.
+    /// Observes these nodes of this host, of which the first one is this process's own; or the reason why none can be. `process` is
+    /// that of this host's end. Facts are taken where the doctor is to judge them.
     pub fn new(
         spec: &'a TestSpec,
-        sender: u32,
+        ends: HostEnds,
+        process: u32,
         nodes: std::result::Result<Nodes, String>,
         wants_facts: bool,
     ) -> Self {
@@ -133,7 +186,8 @@ impl<'a> HostsObserver<'a> {
         let host = Arc::new(doctor::host(nodes));
         HostsObserver {
             spec,
-            sender,
+            ends,
+            process,
             host,
             watch: None,
             wants_facts,
@@ -146,7 +200,7 @@ impl<'a> HostsObserver<'a> {
         }
     }
 
-    /// What the doctor judges, of this host and of the other one, or why it is not known; one of them where both ends are in one namespace,
+    /// What the doctor judges, of the sender's host and of the receiver's, or why it is not known; one of them where both ends are in one namespace,
     /// none where it was not asked for.
     pub fn facts(&self) -> Vec<EndFacts> {
         if !self.wants_facts {
@@ -157,14 +211,16 @@ impl<'a> HostsObserver<'a> {
         };
         let unknown = || "the test ended before they were taken".to_owned();
         let near = self.near_facts.clone().unwrap_or_else(|| Err(unknown()));
-        let mut ends = vec![(self.spec.from.clone(), near)];
+        let [near_name, far_name] = self.ends.ordered(&self.spec.from, &self.spec.to);
+        let mut ends = vec![(near_name.clone(), near)];
         if !self.near.as_ref().zip(self.far.as_ref()).is_some_and(is_same) {
             let none = || "its pathlab tells none: use the same version on both hosts".to_owned();
             let told = |far: &HostObservation| {
                 far.facts.clone().ok_or_else(|| far.no_facts.clone().unwrap_or_else(none))
             };
             let untold = || Err(self.far_why.clone().unwrap_or_else(unknown));
-            ends.push((self.spec.to.clone(), self.far.as_ref().map_or_else(untold, told)));
+            let far = (far_name.clone(), self.far.as_ref().map_or_else(untold, told));
+            ends.insert(usize::from(self.ends.near == EndRole::Sender), far);
         }
         ends
     }
@@ -176,7 +232,11 @@ impl<'a> HostsObserver<'a> {
     /// Input: one is.
     pub fn observes_apart(&self) -> Result<()> {
         match self.seen_twice().filter(|at| *at > 0) {
-            Some(at) => Err(Problem::input(format!("{} observes {} itself", self.spec.to, self.name(at)))),
+            Some(at) => Err(Problem::input(format!(
+                "{} observes {} itself",
+                self.ends.far_name(self.spec),
+                self.name(at)
+            ))),
             None => Ok(()),
         }
     }
@@ -203,15 +263,15 @@ impl<'a> HostsObserver<'a> {
     ///
     /// # Errors
     /// The sentence why.
-    pub fn conclude(self, outcome: &Outcome, address: IpAddr) -> std::result::Result<TestRecord, String> {
+    pub fn conclude(self, outcome: &Outcome) -> std::result::Result<TestRecord, String> {
         let twice = self.seen_twice().map(|at| format!("both hosts observe {}", self.name(at)));
-        let far_why = self.far_why.map(|why| format!("{}: {why}", self.spec.to));
+        let far_why = self.far_why.map(|why| format!("{}: {why}", self.ends.far_name(self.spec)));
         let (near, far) = match (self.why.or(far_why), self.near, self.far) {
             (Some(why), ..) => return Err(why),
             (None, Some(near), Some(far)) => (near, far),
             _ => return Err("the test ended before the counters were read".into()),
         };
-        let spec = self.spec;
+        let (spec, ends) = (self.spec, self.ends);
         let is_one_host = outcome.clock == ClockRelation::Shared;
         if is_one_host && near.namespace == far.namespace {
             return Err("both ends are in one network namespace".into());
@@ -219,13 +279,14 @@ impl<'a> HostsObserver<'a> {
         if let Some(why) = twice {
             return Err(why);
         }
-        let hosts = vec![near.host.clone(), far.host.clone()];
-        let mut seen = study::hosts::joined(near, far, [&spec.from, &spec.to], is_one_host);
-        seen.conditions.iter_mut().for_each(|one| one.ends = ends(address));
+        let [sender, receiver] = ends.ordered(near, far);
+        let hosts = vec![sender.host.clone(), receiver.host.clone()];
+        let mut seen = study::hosts::joined(sender, receiver, [&spec.from, &spec.to], is_one_host);
+        seen.conditions.iter_mut().for_each(|one| one.ends = addresses(ends.far));
         let mut test = TestRecord {
             name: spec.kind.to_string(),
             spec: spec.clone(),
-            path: path(spec, address),
+            path: path(spec, ends),
             sender: outcome.sender.clone(),
             receiver: outcome.receiver.clone(),
             before: seen.before,
@@ -256,11 +317,11 @@ fn evidence(witness: WitnessInput, ports: Ports) -> Evidence<'static> {
 }
 
 /// What the two ends measured of a test by themselves: there is no ledger, and nobody can tell whether the figures are valid.
-pub fn unobserved(spec: &TestSpec, outcome: &Outcome, address: IpAddr, why: &str) -> TestRecord {
+pub fn unobserved(spec: &TestSpec, ends: HostEnds, outcome: &Outcome, why: &str) -> TestRecord {
     let mut test = TestRecord {
         name: spec.kind.to_string(),
         spec: spec.clone(),
-        path: path(spec, address),
+        path: path(spec, ends),
         sender: outcome.sender.clone(),
         receiver: outcome.receiver.clone(),
         ..TestRecord::default()
@@ -300,25 +361,26 @@ pub fn examined(ends: Vec<EndFacts>, observed: Option<&TestRecord>, goal: Goal) 
 }
 
 /// The addresses of the two ends, as far as a route tells.
-fn ends(address: IpAddr) -> Vec<String> {
-    let own = next_hop::own_address(address).ok();
-    [Some(address), own].into_iter().flatten().map(|address| address.to_string()).collect()
+fn addresses(far: IpAddr) -> Vec<String> {
+    let own = next_hop::own_address(far).ok();
+    [Some(far), own].into_iter().flatten().map(|address| address.to_string()).collect()
 }
 
 /// The two ends, as far as a route tells; the frames tell more.
-fn path(spec: &TestSpec, address: IpAddr) -> Path {
-    let hop = |node: &str, role, egress: Option<String>| Hop {
+fn path(spec: &TestSpec, ends: HostEnds) -> Path {
+    let hop = |node: &str, role, [ingress, egress]: [Option<String>; 2]| Hop {
         node: node.into(),
         role,
-        ingress: None,
+        ingress,
         egress,
         bridge: None,
     };
-    let egress = next_hop::interface_to(address).ok();
-    let forward = vec![hop(&spec.from, NodeRole::Sender, egress), hop(&spec.to, NodeRole::Receiver, None)];
+    let [out, into] = ends.ordered(next_hop::interface_to(ends.far).ok(), None);
+    let forward =
+        vec![hop(&spec.from, NodeRole::Sender, [None, out]), hop(&spec.to, NodeRole::Receiver, [into, None])];
     let is_both_ways = spec.kind.is_round_trip() || spec.kind.is_tcp();
     let back = if is_both_ways {
-        vec![hop(&spec.to, NodeRole::Sender, None), hop(&spec.from, NodeRole::Receiver, None)]
+        vec![hop(&spec.to, NodeRole::Sender, [None, None]), hop(&spec.from, NodeRole::Receiver, [None, None])]
     } else {
         vec![]
     };
@@ -328,8 +390,8 @@ fn path(spec: &TestSpec, address: IpAddr) -> Path {
 impl load::Observer for HostsObserver<'_> {
     fn before(&mut self, ports: &DataPorts, stream: u8) -> Result<()> {
         if self.why.is_none() {
-            match HostWatch::start(&self.host.nodes, &flow(self.spec, ports, stream), (self.sender, "sender"))
-            {
+            let end = (self.process, self.ends.near);
+            match HostWatch::start(&self.host.nodes, &flow(self.spec, ports, stream), end) {
                 Ok(watch) => self.watch = Some(watch),
                 Err(problem) => self.why = Some(problem.what),
             }
@@ -337,8 +399,14 @@ impl load::Observer for HostsObserver<'_> {
         Ok(())
     }
 
-    fn wants_host(&self) -> bool {
-        (self.why.is_none() || self.wants_facts) && self.far_why.is_none()
+    fn far_end(&self) -> Option<EndRole> {
+        let is_wanted = (self.why.is_none() || self.wants_facts) && self.far_why.is_none();
+        let [_, far] = self.ends.ordered(EndRole::Sender, EndRole::Receiver);
+        is_wanted.then_some(far)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        linux::sys::process::interrupted()
     }
 
     fn wants_facts(&self) -> Option<FactsWindow> {

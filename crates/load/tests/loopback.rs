@@ -224,6 +224,74 @@ fn the_kernel_answers_every_ping() {
     }
 }
 
+/// What was sent until the interrupt has its replies and its counts, and was sent by plan: nothing of it is lost, late or cut off.
+#[test]
+fn a_test_that_is_interrupted_counts_what_was_sent() {
+    struct Impatient(std::time::Instant);
+    impl Observer for Impatient {
+        fn starting(&mut self) {
+            self.0 = std::time::Instant::now();
+        }
+        fn is_interrupted(&self) -> bool {
+            self.0.elapsed().as_millis() > 300
+        }
+    }
+    let slow = Some(Rate::MessagesPerSecond(500.0));
+    let kinds = [
+        (TrafficKind::UdpStream, slow),
+        (TrafficKind::UdpRr, None),
+        (TrafficKind::UdpRr, slow),
+        (TrafficKind::TcpRr, None),
+        (TrafficKind::TcpRr, slow),
+        (TrafficKind::TcpStream, None),
+        (TrafficKind::TcpStream, slow),
+    ];
+    let cases = kinds.map(|(kind, rate)| TestSpec { duration_ms: 60_000, rate, size: 64, ..spec(kind) });
+    std::thread::scope(|scope| {
+        for spec in &cases {
+            scope.spawn(move || {
+                // Every stage before the start takes less than that.
+                let mut observer =
+                    Impatient(std::time::Instant::now() + std::time::Duration::from_secs(3_600));
+                let outcome =
+                    controller::run(spec, &mut agent(), &mut agent(), address(spec), &mut observer).unwrap();
+                let Outcome { sender, receiver, .. } = outcome;
+                let label = format!("{} {:?}: {sender:?} {receiver:?}", spec.kind, spec.rate);
+                let early = |note: &String| note.starts_with("it was told to end early: it sent for ");
+                assert!(sender.notes.iter().any(early), "{label}");
+                assert!(sender.sent > 100 && sender.sent == sender.attempted, "{label}");
+                assert!(!sender.notes.iter().any(|note| note.contains("failed")), "{label}");
+                let came =
+                    if spec.kind.is_round_trip() { sender.received_bytes } else { receiver.received_bytes };
+                assert_eq!(came, sender.sent_bytes, "{label}");
+                let lasted = sender.ended_ns - sender.begun_ns;
+                assert!(lasted < 20_000_000_000, "{label}");
+            });
+        }
+    });
+}
+
+/// Whoever reaches the port of a server may have it send to himself, and to nobody else.
+#[test]
+fn a_server_sends_to_who_asks_alone() {
+    let server = |peer: &'static str| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || agent::serve_in_turn(theirs, peer, &TestLock::default(), None));
+        AgentLink::from_stream(ours, "server").unwrap()
+    };
+    let spec = TestSpec { duration_ms: 0, count: Some(5), ..spec(TrafficKind::UdpRr) };
+    let from = |peer, spec: &TestSpec| {
+        controller::run(spec, &mut server(peer), &mut agent(), address(spec), &mut NoObserver)
+    };
+    for peer in ["127.0.0.1:9", "[::ffff:127.0.0.1]:9"] {
+        assert_eq!(from(peer, &spec).unwrap().sender.unique, 5);
+    }
+    for spec in [&spec, &TestSpec { family: 6, ..spec.clone() }] {
+        let refused = from("192.0.2.7:9", spec).unwrap_err().to_string();
+        assert!(refused.contains("it sends to 192.0.2.7, which asks, and not to "), "{refused}");
+    }
+}
+
 #[test]
 fn one_link_serves_many_tests_and_survives_a_failed_one() {
     let (mut a, mut b) = (agent(), agent());

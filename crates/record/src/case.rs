@@ -197,6 +197,9 @@ pub struct CaseHosts {
     pub far_interface: Option<String>,
     /// The other host; none where it does not tell.
     pub host: Option<HostFacts>,
+    /// The first node of a case's path is the other host, and the second this one.
+    #[serde(default)]
+    pub reverse: bool,
 }
 
 /// Cases that there are.

@@ -45,6 +45,9 @@ pub struct RunArgs {
     /// the other one.
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["lab", "path"])]
     to: Option<String>,
+    /// With --to: traffic goes from that host to this one, which is the second node of the path then.
+    #[arg(long, requires = "to")]
+    reverse: bool,
     /// Repeat every test N times, overriding the plan.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
@@ -104,7 +107,8 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     plan.extra.layers_every.map_or(Ok(()), |_| linux::observe::check_layers())?;
     check_drops(args.drops)?;
     if let Some(host) = &args.to {
-        return between(host, plan, &about, &args.dir, output);
+        let pair = HostPair::of(host, &plan.tests[0].spec, args.reverse);
+        return between(&pair, plan, &about, &args.dir, output);
     }
     let offloads = offload_states(args.offload.as_deref());
     let chosen = course::choose(&args.path, offloads, &experiment::now())?;
@@ -138,11 +142,10 @@ fn check_drops(wanted: bool) -> Result<()> {
 }
 
 /// Carries out the plan between this host and that one.
-fn between(host: &str, mut plan: Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
+fn between(pair: &HostPair, mut plan: Plan, about: &RunRecord, dir: &Path, output: &Output) -> Result<()> {
     experiment::interruptible()?;
-    let pair = HostPair::of(host, &plan.tests[0].spec);
     plan.use_family(pair.family());
-    change::during(&[(&pair, &plan.settings)], || on(UnderTest::Hosts(&pair), &plan, about, dir, output))
+    change::during(&[(pair, &plan.settings)], || on(UnderTest::Hosts(pair), &plan, about, dir, output))
 }
 
 /// Carries out the plan and prints the result, however it ended.

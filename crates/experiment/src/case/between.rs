@@ -26,9 +26,9 @@ const OF_IPV6: [(&str, &str); 2] = [
 ///
 /// # Errors
 /// Host: it does not answer, or there is no route.
-pub fn hosts(name: &str, notices: &dyn Notices) -> Result<CaseHosts> {
+pub fn hosts(name: &str, reverse: bool, notices: &dyn Notices) -> Result<CaseHosts> {
     let interface = next_hop::interface_to(remote::usual(name)?.ip())?;
-    let mut hosts = CaseHosts { name: name.into(), interface, ..CaseHosts::default() };
+    let mut hosts = CaseHosts { name: name.into(), interface, reverse, ..CaseHosts::default() };
     let mut there = remote::knobs(name)?;
     match there.about() {
         Ok(about) => (hosts.far_interface, hosts.host) = (about.interface, Some(about.host)),
@@ -126,6 +126,7 @@ mod tests {
             name: "127.0.0.1".into(),
             interface: "ens1".into(),
             far_interface: Some("ens2".into()),
+            reverse: false,
             host: None,
         }
     }
@@ -139,6 +140,13 @@ mod tests {
         let case = select(&["jumbo-frames".into()]).unwrap().remove(0);
         let case = at_hosts(&case, &pair(), &known()).unwrap();
         assert_eq!(texts(&case.only_b), ["a/ens1:mtu=9000", "b/ens2:mtu=9000"]);
+        // In reverse a is the other host.
+        let reverse = HostPair::of("127.0.0.1", &case.plans[0].tests[0].spec, true);
+        let jumbo = select(&["jumbo-frames".into()]).unwrap().remove(0);
+        let back = at_hosts(&jumbo, &reverse, &CaseHosts { reverse: true, ..known() }).unwrap();
+        assert_eq!(texts(&back.only_b), ["a/ens2:mtu=9000", "b/ens1:mtu=9000"]);
+        assert!(jumbo.arms(Some(&reverse))[0].contains("over IPv4, in reverse"));
+        assert!(!jumbo.arms(Some(&pair()))[0].contains("in reverse"));
         let case = select(&["window-scaling".into()]).unwrap().remove(0);
         assert_eq!(at_hosts(&case, &pair(), &known()).unwrap().only_a, case.only_a);
         let untold = CaseHosts { far_interface: None, ..known() };

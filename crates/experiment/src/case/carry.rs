@@ -37,6 +37,8 @@ pub struct CaseSetup<'a> {
     pub bisect: bool,
     /// The other host of cases between two hosts; none for cases in labs.
     pub to: Option<&'a str>,
+    /// Traffic goes from that host to this one.
+    pub reverse: bool,
     /// Settings of the two hosts may take a link down for a moment; those of labs always may.
     pub may_flap: bool,
     /// The user's words for the run.
@@ -52,7 +54,7 @@ pub struct CaseSetup<'a> {
 /// # Errors
 /// Host: nothing could be begun.
 pub fn run(cases: &[Case], setup: &CaseSetup<'_>) -> Result<(CasesRecord, Option<Problem>)> {
-    let to = setup.to.map(|name| between::hosts(name, setup.notices)).transpose()?;
+    let to = setup.to.map(|name| between::hosts(name, setup.reverse, setup.notices)).transpose()?;
     let lacking = lacking(cases, to.as_ref(), setup)?;
     let host = linux::observe::host_facts();
     let (kernel, label) = (host.kernel.clone(), setup.label.map(str::to_owned));
@@ -98,8 +100,9 @@ fn lacking(cases: &[Case], to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Res
 type Measured = (CaseResult, Option<Problem>);
 
 fn measured(case: &Case, to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Result<Measured> {
-    let pair = to.map(|hosts| (hosts, HostPair::of(&hosts.name, &case.plans[0].tests[0].spec)));
-    let arms = case.arms(pair.as_ref().map(|(_, pair)| pair.family()));
+    let spec = &case.plans[0].tests[0].spec;
+    let pair = to.map(|hosts| (hosts, HostPair::of(&hosts.name, spec, hosts.reverse)));
+    let arms = case.arms(pair.as_ref().map(|(_, pair)| pair));
     let prepared = match pair {
         None => build(case).map(|labs| (case.clone(), Place::Labs(labs))),
         Some((hosts, pair)) => between::at_hosts(case, &pair, hosts).map(|case| (case, Place::Hosts(pair))),
@@ -280,7 +283,8 @@ impl Bench<'_> {
     }
 
     fn arm(&self, arm: &CaseArm<'_>) -> Result<Arm<'_>> {
-        let topology = self.setup.to.map_or(arm.plan.topology.clone(), |host| format!("to {host}"));
+        let way = if self.setup.reverse { "from" } else { "to" };
+        let topology = self.setup.to.map_or(arm.plan.topology.clone(), |host| format!("{way} {host}"));
         let about = RunRecord {
             label: Some(arm.title.clone()),
             plan_name: self.case.name.clone(),

@@ -14,8 +14,10 @@ pub mod file;
 pub mod needs;
 
 use crate::change::LabChange;
+use crate::hosts::HostPair;
 use crate::plan::Plan;
 use linux::lab::Topology;
+use load::protocol::setup::EndRole;
 use needs::Need;
 use record::case::{CaseAbout, Expectation};
 use record::{Problem, Result};
@@ -81,19 +83,23 @@ impl Case {
     }
 
     /// All that each arm is: its plan, its settings, how long a test is, and its topology; between two hosts, where none is built, the version of
-    /// IP of tests that say none.
-    pub fn arms(&self, between: Option<u8>) -> Vec<String> {
+    /// IP of tests that say none, and whether traffic comes from the other one.
+    pub fn arms(&self, between: Option<&HostPair>) -> Vec<String> {
         vec![self.arm(0, between), self.arm(1, between)]
     }
 
-    fn arm(&self, arm: usize, between: Option<u8>) -> String {
+    fn arm(&self, arm: usize, between: Option<&HostPair>) -> String {
         let lines = self.texts[arm].lines().map(str::trim).filter(|line| !line.is_empty());
         let mut all: Vec<String> = lines.map(str::to_owned).collect();
         // A file of that name may be another one the next time.
         let topology = Topology::load(&self.plans[arm].topology);
         all.extend(match between {
             None => topology.ok().map(|topology| topology.to_string().trim().to_owned()),
-            Some(family) => Some(format!("between two hosts over IPv{family}")),
+            Some(pair) => {
+                let comes_here = pair.near_end(&self.plans[arm].tests[0].spec) == EndRole::Receiver;
+                let reverse = if comes_here { ", in reverse" } else { "" };
+                Some(format!("between two hosts over IPv{}{reverse}", pair.family()))
+            }
         });
         let changes = self.both.iter().chain([&self.only_a, &self.only_b][arm]);
         all.extend(changes.map(|change| format!("set {}", change.text)));

@@ -1,17 +1,15 @@
 //! This host and another one, which answers tests (`pathlab serve`), as a testbed.
 //!
-//! **What.** The first node of a plan's path is this host, the second the other one. Each test has a control connection and a sending process of its own; both hosts
+//! **What.** The first node of a plan's path is this host, the second the other one, or in reverse. Each test has a control connection and a sending process of its own; both hosts
 //! are observed as by `pathlab test` ([`crate::hosts`]), and where one cannot be, the test has the figures of its ends alone.
 //!
 //! **Price.** As of `pathlab test`.
 
 use super::{Testbed, Tried, Wanted};
-use crate::hosts::{HostPair, HostsObserver, remote, unobserved};
+use crate::hosts::{HostEnds, HostPair, HostsObserver, remote, unobserved};
 use crate::measure;
 use crate::notices::Notices;
 use crate::plan::{Plan, Planned};
-use load::conversation::controller;
-use load::protocol::setup::EndRole;
 use record::facts::Facts;
 use record::{Problem, ProblemKind, Result, RunRecord, TestRecord};
 use std::collections::BTreeSet;
@@ -35,7 +33,8 @@ impl<'a> HostsBed<'a> {
                 .help("leave --profile, --layers and --drops out, or measure in a lab"));
         }
         for test in &plan.tests {
-            load::check_host(&test.spec, EndRole::Sender).map_err(|problem| problem.at(&test.name))?;
+            load::check_host(&test.spec, pair.near_end(&test.spec))
+                .map_err(|problem| problem.at(&test.name))?;
             let other = if test.spec.family == 4 { 6 } else { 4 };
             pair.address(test.spec.family).map_err(|problem| match pair.address(other) {
                 Ok(_) => problem.at(&test.name).help(format!("say 'family {other}' in the plan")),
@@ -48,28 +47,29 @@ impl<'a> HostsBed<'a> {
     fn test(&mut self, planned: &Planned, wanted: &Wanted, notices: &dyn Notices) -> Result<TestRecord> {
         let spec = &planned.spec;
         let address = self.pair.address(spec.family)?;
-        let mut receiver = remote::connect(address, &self.pair.name)?;
-        let mut sender = measure::start_here()?;
+        let ends = HostEnds { near: self.pair.near_end(spec), far: address.ip() };
+        let mut other = remote::connect(address, &self.pair.name)?;
+        let mut agent = measure::start_here()?;
         let own = linux::namespace::open(".").map(|own| vec![own]).map_err(|problem| problem.to_string());
-        let mut observer = HostsObserver::new(spec, sender.pid(), own, wanted.facts);
-        let outcome = measure::interruptible(&[sender.pid()], || {
-            controller::run(spec, &mut sender.link, &mut receiver, address.ip(), &mut observer)
+        let mut observer = HostsObserver::new(spec, ends, agent.pid(), own, wanted.facts);
+        let outcome = measure::interruptible(&[agent.pid()], || {
+            ends.run(spec, &mut agent.link, &mut other, &mut observer)
         });
         if linux::sys::process::interrupted() {
             return Err(Problem::input("interrupted").help("what was changed is put back"));
         }
         let outcome = outcome?;
-        let ends = observer.facts();
-        let mut test = observer.conclude(&outcome, address.ip()).unwrap_or_else(|why| {
+        let facts = observer.facts();
+        let mut test = observer.conclude(&outcome).unwrap_or_else(|why| {
             if self.said.insert(why.clone()) {
                 notices.note(&format!("no ledger between the hosts: {why}"));
             }
-            unobserved(spec, &outcome, address.ip(), &why)
+            unobserved(spec, ends, &outcome, &why)
         });
-        let ends = ends.into_iter().zip([&spec.from, &spec.to]);
-        let mut ends = ends.map(|((_, facts), node)| self.known(facts, node, notices));
-        (test.facts, test.far_facts) = (ends.next().flatten(), ends.next().flatten());
-        drop(ends);
+        let facts = facts.into_iter().zip([&spec.from, &spec.to]);
+        let mut facts = facts.map(|((_, facts), node)| self.known(facts, node, notices));
+        (test.facts, test.far_facts) = (facts.next().flatten(), facts.next().flatten());
+        drop(facts);
         test.criteria = study::criteria::judge(planned.criteria, &test);
         Ok(test)
     }

@@ -87,6 +87,15 @@ pub fn forget_interrupt() {
     INTERRUPTED.store(false, Ordering::SeqCst);
 }
 
+/// From now on SIGINT does nothing: whoever started this process ends it. Call it while the process has one thread.
+///
+/// # Errors
+/// The system's error; in practice none.
+pub fn hold_back_interrupt() -> io::Result<()> {
+    let signals: SigSet = [Signal::SIGINT].into_iter().collect();
+    Ok(signals.thread_block()?)
+}
+
 /// A process that only waits for its end: leaves the caller's session and directory, and holds back SIGINT, SIGTERM and
 /// SIGHUP until [`Detached::wait`] asks for them. Call it while the process has one thread.
 ///

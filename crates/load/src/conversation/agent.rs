@@ -12,6 +12,7 @@ use crate::protocol::agent::{Agent, TestRunner};
 use crate::protocol::message::{Numbered, Observe, PeerHost, Prepared, Request, Tune};
 use crate::protocol::setup::{EndRole, Setup};
 use crate::traffic::end::{self, End};
+use crate::traffic::schedule::Ending;
 use linux::observe::next_hop;
 use linux::sys::{clock, socket};
 use record::knob::KnobChange;
@@ -21,7 +22,6 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -70,14 +70,14 @@ struct Test {
     /// The end, when no traffic thread has it.
     end: Option<Box<dyn End>>,
     traffic: Option<Traffic>,
-    stop: Arc<AtomicBool>,
+    stop: Arc<Ending>,
     _turn: TestPermit,
 }
 
 impl Test {
     fn prepare(setup: Setup, turn: TestPermit, done: &UnixStream) -> Result<(Test, Prepared)> {
         let (prepared, end) = kind::prepare(&setup)?;
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Arc::<Ending>::default();
         let settings = prepared.settings.clone();
         let mut test = Test { setup, settings, end: Some(end), traffic: None, stop, _turn: turn };
         if test.setup.role == EndRole::Receiver {
@@ -105,7 +105,7 @@ impl Test {
 
     /// Ends the traffic and returns its report; the sockets stay open.
     fn stop(&mut self) -> Result<Box<EndReport>> {
-        self.stop.store(true, Relaxed);
+        self.stop.stop();
         let traffic = self.traffic.take().ok_or_else(|| Problem::input("no traffic was started"))?;
         let (end, report) = traffic
             .join()
@@ -117,7 +117,7 @@ impl Test {
 
 impl Drop for Test {
     fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
+        self.stop.stop();
         if let Some(traffic) = self.traffic.take() {
             let _ = traffic.join();
         }
@@ -155,6 +155,18 @@ impl Runner {
             || Problem::host("it does not tell its counters").help("start it with 'pathlab serve --observe'");
         self.host.as_ref().ok_or_else(refused)
     }
+
+    /// Whoever reaches the port of a server can let it send, but to himself alone: nobody else asked for it.
+    fn may_send(&self, setup: &Setup) -> Result<()> {
+        let Ok(peer) = self.peer.parse::<SocketAddr>() else { return Ok(()) };
+        let peer = peer.ip().to_canonical();
+        if setup.role == EndRole::Receiver || setup.address.to_canonical() == peer {
+            return Ok(());
+        }
+        let what = format!("it sends to {peer}, which asks, and not to {}", setup.address);
+        Err(Problem::input(what)
+            .help("test in this direction from a host whose address nothing on the way translates"))
+    }
 }
 
 impl TestRunner for Runner {
@@ -163,6 +175,7 @@ impl TestRunner for Runner {
     }
 
     fn prepare(&mut self, setup: Setup) -> Result<Prepared> {
+        self.may_send(&setup)?;
         let (test, prepared) = Test::prepare(setup, self.turns.take(&self.peer)?, &self.done.0)?;
         self.test = Some(test);
         Ok(prepared)
@@ -177,7 +190,8 @@ impl TestRunner for Runner {
         let host = Arc::clone(self.telling()?);
         let test = self.test.as_ref().ok_or_else(|| Problem::input("no test is prepared"))?;
         let flow = observation::flow(&test.setup.spec, &ports, stream);
-        self.watch = Some(HostWatch::start(&host.nodes, &flow, (std::process::id(), "receiver"))?);
+        let end = (std::process::id(), test.setup.role);
+        self.watch = Some(HostWatch::start(&host.nodes, &flow, end)?);
         self.facts = facts.map(|when| FactsWatch::start(&host, when)).transpose()?;
         Ok(())
     }
@@ -195,6 +209,10 @@ impl TestRunner for Runner {
 
     fn start(&mut self) -> Result<()> {
         self.test.as_mut().map_or(Ok(()), |test| test.start(&self.done.0))
+    }
+
+    fn finish(&mut self) {
+        self.test.iter().for_each(|test| test.stop.finish());
     }
 
     fn stop(&mut self) -> Result<Box<EndReport>> {

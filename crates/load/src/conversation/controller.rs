@@ -16,6 +16,9 @@ use std::time::Duration;
 /// How long a host may take to begin to observe, or to tell, in nanoseconds: each of its interfaces gets two programs.
 const OBSERVE_NS: u64 = 30_000_000_000;
 
+/// How often it is looked whether the test is to end: a signal may come to another thread than the one that waits.
+const INTERRUPT: Duration = Duration::from_millis(200);
+
 /// Whoever reads counters around a test.
 pub trait Observer {
     /// The receiver is ready, and the sender is about to reach it for the first time; its ports are not known yet.
@@ -28,12 +31,17 @@ pub trait Observer {
         Ok(())
     }
 
-    /// Whether the receiver's host is to observe, too.
-    fn wants_host(&self) -> bool {
+    /// The end whose host is to observe, too.
+    fn far_end(&self) -> Option<EndRole> {
+        None
+    }
+
+    /// Whether the test is to end with what was sent until now.
+    fn is_interrupted(&self) -> bool {
         false
     }
 
-    /// When the receiver's host is to take what the doctor judges, where it observes and that is wanted.
+    /// When that host is to take what the doctor judges, where it observes and that is wanted.
     fn wants_facts(&self) -> Option<FactsWindow> {
         None
     }
@@ -41,7 +49,7 @@ pub trait Observer {
     /// Whoever observes does; the sender is told to start.
     fn starting(&mut self) {}
 
-    /// What the receiver's host saw, or why it tells nothing.
+    /// What that host saw, or why it tells nothing.
     fn told(&mut self, _seen: Result<HostObservation>) {}
 
     /// The sender is done. Returns when the counters are quiet, or for whoever reads none after a moment: what was on the way when
@@ -84,6 +92,7 @@ pub fn run(
     let (mut controller, first) = Controller::begin(setup, names, clock::monotonic_ns());
     let mut todo = VecDeque::from(first);
     let mut links = [sender, receiver];
+    let mut interrupted = false;
     loop {
         while let Some(action) = todo.pop_front() {
             let event = match action {
@@ -93,7 +102,7 @@ pub fn run(
                 Action::Look(look) => {
                     let looked = look_at(look, &controller, token, observer);
                     let looked =
-                        looked.and_then(|()| look_there(look, links[1], &controller, token, observer));
+                        looked.and_then(|()| look_there(look, &mut links, &controller, token, observer));
                     if look == Look::Before && looked.is_ok() {
                         observer.starting();
                     }
@@ -104,7 +113,8 @@ pub fn run(
             };
             todo.extend(event.into_iter().flat_map(|event| controller.handle(clock::monotonic_ns(), event)));
         }
-        let event = wait(&mut links, controller.deadline_ns());
+        let event = wait(&mut links, controller.deadline_ns(), || !interrupted && observer.is_interrupted());
+        interrupted |= matches!(event, Event::Interrupted);
         todo.extend(controller.handle(clock::monotonic_ns(), event));
     }
 }
@@ -118,16 +128,17 @@ fn look_at(look: Look, controller: &Controller, token: u8, observer: &mut dyn Ob
     }
 }
 
-/// Lets the receiver's host observe, where that is wanted: before the test and after it.
+/// Lets the host of an end observe, where that is wanted: before the test and after it.
 fn look_there(
     look: Look,
-    receiver: &mut AgentLink,
+    links: &mut [&mut AgentLink; 2],
     controller: &Controller,
     stream: u8,
     observer: &mut dyn Observer,
 ) -> Result<()> {
+    let Some(far) = observer.far_end() else { return Ok(()) };
+    let link = &mut *links[far as usize];
     let request = match look {
-        _ if !observer.wants_host() => return Ok(()),
         Look::Before => {
             let (ports, facts) = (controller.ports().clone(), observer.wants_facts());
             Request::Observe(Observe { ports, stream, facts })
@@ -135,22 +146,29 @@ fn look_there(
         Look::After => Request::Observed,
         Look::Connecting | Look::Settled => return Ok(()),
     };
-    match receiver.exchange(request, OBSERVE_NS) {
+    match link.exchange(request, OBSERVE_NS) {
         Ok(Reply::Observing) => {}
         Ok(Reply::Observation(seen)) => observer.told(Ok(*seen)),
         Ok(Reply::Failed(failure)) => observer.told(Err(Problem::from(&failure))),
         Ok(other) => {
-            let what = format!("{} answered '{}' when asked to observe", receiver.peer, name(&other));
+            let what = format!("{} answered '{}' when asked to observe", link.peer, name(&other));
             return Err(Problem::input(what));
         }
-        Err(why) => return Err(Problem::measured(format!("{} {why} when asked to observe", receiver.peer))),
+        Err(why) => return Err(Problem::measured(format!("{} {why} when asked to observe", link.peer))),
     }
     Ok(())
 }
 
-/// Waits for a word from either end, or for the deadline.
-fn wait(links: &mut [&mut AgentLink; 2], deadline_ns: Option<u64>) -> Event {
+/// Waits for a word from either end, for the deadline, or until the test is interrupted.
+fn wait(
+    links: &mut [&mut AgentLink; 2],
+    deadline_ns: Option<u64>,
+    is_interrupted: impl Fn() -> bool,
+) -> Event {
     loop {
+        if is_interrupted() {
+            return Event::Interrupted;
+        }
         for role in EndRole::ALL {
             match links[role as usize].next() {
                 Ok(Some(reply)) => return Event::Reply(role, reply),
@@ -164,7 +182,8 @@ fn wait(links: &mut [&mut AgentLink; 2], deadline_ns: Option<u64>) -> Event {
             return Event::Tick;
         }
         let fds = [links[0].wire.stream.as_fd(), links[1].wire.stream.as_fd()];
-        let ready = socket::wait_readable(fds, left.map(Duration::from_nanos)).unwrap_or_default();
+        let left = left.map_or(INTERRUPT, Duration::from_nanos).min(INTERRUPT);
+        let ready = socket::wait_readable(fds, Some(left)).unwrap_or_default();
         for role in EndRole::ALL {
             if ready[role as usize]
                 && let Err(why) = links[role as usize].wire.read()

@@ -1,6 +1,6 @@
 //! What the host of an end sees around a test: counters of some nodes before and after, the flow at their interfaces, its drops.
 
-use crate::protocol::setup::DataPorts;
+use crate::protocol::setup::{DataPorts, EndRole};
 use linux::observe::{Actor, ConditionWatch, Flow, FlowLinks, FlowProtocol, FlowWatch, Observer, host_facts};
 use linux::sys::netns;
 use record::kind::Transport;
@@ -21,11 +21,11 @@ pub struct HostWatch {
 
 impl HostWatch {
     /// Begins to watch a flow at these nodes, of which the first is the process's own, and reads their counters; `end` is the process of
-    /// this host's end of the test, and its role.
+    /// this host's end of the test, and which end that is.
     ///
     /// # Errors
     /// A host problem when a node cannot be entered.
-    pub fn start(nodes: &Nodes, flow: &Flow, (pid, role): (u32, &str)) -> Result<HostWatch> {
+    pub fn start(nodes: &Nodes, flow: &Flow, (pid, role): (u32, EndRole)) -> Result<HostWatch> {
         let nodes: Vec<(String, BorrowedFd<'_>)> =
             nodes.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
         let watch = FlowWatch::start(&nodes, flow, FlowLinks::default(), None);
@@ -33,7 +33,7 @@ impl HostWatch {
         let namespaces: Vec<u64> = nodes.iter().map(|(_, node)| netns::inode(*node).unwrap_or(0)).collect();
         let namespace = namespaces.first().copied().unwrap_or(0);
         let own = nodes.first().map(|(name, _)| name.clone()).unwrap_or_default();
-        let actors = vec![Actor { pid, role: role.into(), node: own }];
+        let actors = vec![Actor { pid, role: role.name().into(), node: own }];
         let before = observer.snapshot(&actors)?;
         let host = host_facts();
         let seen = HostObservation { namespace, namespaces, host, before, ..HostObservation::default() };

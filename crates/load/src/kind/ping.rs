@@ -8,13 +8,13 @@ use crate::protocol::setup::Setup;
 use crate::traffic::ask::{self, Asker};
 use crate::traffic::datagram::Form;
 use crate::traffic::end::{End, Ready, prepared};
+use crate::traffic::schedule::Ending;
 use linux::sys::icmp::{EchoSocket, Method};
 use linux::sys::socket::{self, Direction};
 use record::Problem;
 use record::traffic::{EndReport, Settings};
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::Flags;
 
@@ -80,7 +80,7 @@ pub fn receiver(_setup: &Setup) -> Ready {
 }
 
 impl End for Idle {
-    fn run(&mut self, _stop: &AtomicBool) -> EndReport {
+    fn run(&mut self, _stop: &Ending) -> EndReport {
         EndReport::default()
     }
 }

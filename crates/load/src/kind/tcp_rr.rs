@@ -9,7 +9,7 @@ use crate::traffic::arrivals::Received;
 use crate::traffic::datagram::{Outgoing, SenderCounts};
 use crate::traffic::end::Ready;
 use crate::traffic::paced;
-use crate::traffic::schedule::{OpenLoopPlan, Running, Share};
+use crate::traffic::schedule::{Ending, OpenLoopPlan, Running, Share};
 use crate::traffic::sent_times::SentTimes;
 use crate::traffic::tcp::{self, Writes, read_whole, write_whole};
 use linux::sys::clock::{self, ThreadTime};
@@ -19,7 +19,7 @@ use record::traffic::EndReport;
 use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::Release};
 
 /// How long the last responses may take, in nanoseconds: longer than the smallest retransmission time-out.
 const LAST_NS: u64 = 1_000_000_000;
@@ -82,7 +82,7 @@ fn closed_loop(stream: &TcpStream, test: Running<'_>) -> EndReport {
     let Running { spec, stop, .. } = test;
     let bytes = vec![0x5a; spec.size as usize];
     let give_up = test.deadline_ns().saturating_add(LAST_NS);
-    let goes_on = || clock::monotonic_ns() < give_up && !stop.load(Relaxed);
+    let goes_on = || clock::monotonic_ns() < give_up && !stop.is_stopped();
     let mut out = OneByOne {
         requests: Writes { stream, bytes: &bytes, size: bytes.len(), goes_on, failed: false },
         response: vec![0; spec.response_size()],
@@ -128,7 +128,7 @@ fn open_loop(stream: &TcpStream, test: Running<'_>, plan: &OpenLoopPlan) -> EndR
     let Running { spec, stop, .. } = test;
     let size = spec.size as usize;
     let bytes = vec![0x5a; (BUFFER / size).clamp(1, spec.batch.max(1) as usize) * size];
-    let goes_on = || !plan.is_over(clock::monotonic_ns()) && !stop.load(Relaxed);
+    let goes_on = || !plan.is_over(clock::monotonic_ns()) && !stop.is_over();
     let mut out = Writes { stream, bytes: &bytes, size, goes_on, failed: false };
     let (mut report, responses) = paced::ask(&mut out, test, |sent| read_responses(stream, spec, plan, sent));
     report_responses(responses, &mut report);
@@ -142,13 +142,13 @@ pub fn receiver(setup: &Setup) -> Ready {
 }
 
 /// Answers requests until the sender closes or the test is stopped.
-fn answer(stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &AtomicBool) -> EndReport {
+fn answer(stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &Ending) -> EndReport {
     let (request, response) = (spec.size as usize, spec.response_size());
     let at_once = (BUFFER / response).max(1);
     let replies = vec![0xa5; at_once * response];
     let (mut requests, mut report) = (Received::new(spec.duration_ms), EndReport::default());
     let (mut have, mut doing) = (0, "reading");
-    let goes_on = || !stop.load(Relaxed);
+    let goes_on = || !stop.is_stopped();
     let read = tcp::read_all(&stream, BUFFER.max(request), |now, many| {
         have += many;
         let mut whole = have / request;

@@ -8,14 +8,14 @@ use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Received;
 use crate::traffic::end::{DRAIN_NS, Ready, prepared};
 use crate::traffic::paced::{self, Paced};
-use crate::traffic::schedule::{Running, Share};
+use crate::traffic::schedule::{Ending, Running, Share};
 use crate::traffic::tcp::{self, Writes};
 use crate::traffic::threads::joined;
 use linux::sys::clock;
 use record::spec::TestSpec;
 use record::traffic::EndReport;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 
 /// Bytes per `read`, and per `write` when the test does not say.
 const BUFFER: usize = TestSpec::WRITE as usize;
@@ -64,7 +64,7 @@ fn push_all(streams: &[TcpStream], buffer: &[u8], test: Running<'_>) -> EndRepor
 /// Writes until the end of the test, then tells the receiver that it was all.
 fn push(stream: &TcpStream, buffer: &[u8], test: Running<'_>, share: Share) -> Paced {
     let end = test.deadline_ns();
-    let goes_on = || clock::monotonic_ns() < end && !test.stop.load(Relaxed);
+    let goes_on = || clock::monotonic_ns() < end && !test.stop.is_over();
     let mut out = Writes { stream, bytes: buffer, size: buffer.len(), goes_on, failed: false };
     let pushed = paced::send_share(&mut out, test, share, |_, _| {});
     let _ = stream.shutdown(Shutdown::Write);
@@ -72,9 +72,9 @@ fn push(stream: &TcpStream, buffer: &[u8], test: Running<'_>, share: Share) -> P
 }
 
 /// Waits until the receiver has closed its side: then it has read everything.
-fn is_delivered(stream: &TcpStream, stop: &AtomicBool) -> bool {
+fn is_delivered(stream: &TcpStream, stop: &Ending) -> bool {
     let until = clock::monotonic_ns() + DELIVERY_NS;
-    tcp::read_all(stream, 256, |now, _| Ok(now < until && !stop.load(Relaxed))).unwrap_or(false)
+    tcp::read_all(stream, 256, |now, _| Ok(now < until && !stop.is_stopped())).unwrap_or(false)
 }
 
 /// Listens.
@@ -83,7 +83,7 @@ pub fn receiver(setup: &Setup) -> Ready {
 }
 
 /// Reads until the sender closes, or what is left when the test is stopped.
-fn pull(stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &AtomicBool) -> Received {
+fn pull(stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &Ending) -> Received {
     let mut pulled = Received::new(spec.duration_ms);
     let mut give_up = u64::MAX;
     let read = tcp::read_all(&stream, BUFFER, |now, many| {
@@ -99,7 +99,7 @@ fn pull(stream: TcpStream, spec: &TestSpec, first_ns: &AtomicU64, stop: &AtomicB
         if pulled.is_late {
             return Ok(many > 0 && now <= give_up);
         }
-        if stop.load(Relaxed) {
+        if stop.is_stopped() {
             pulled.is_late = true;
             give_up = now + DRAIN_NS;
             let _ = stream.set_nonblocking(true);

@@ -9,13 +9,13 @@ use crate::traffic::ask::probe;
 use crate::traffic::datagram::{Burst, Form};
 use crate::traffic::end::{End, Ready};
 use crate::traffic::paced::send;
+use crate::traffic::schedule::Ending;
 use crate::traffic::udp::{answer_probe, bind, connect, reader};
 use linux::sys::socket;
 use linux::sys::udp::{self, ReceiveBatch};
 use record::spec::TestSpec;
 use record::traffic::EndReport;
 use std::net::UdpSocket;
-use std::sync::atomic::AtomicBool;
 use wire::message::{self, Flags};
 
 /// With merged datagrams a buffer has 64 KiB; more than so many do not stay in the cache.
@@ -66,7 +66,7 @@ impl End for Sender {
         reachable
     }
 
-    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+    fn run(&mut self, stop: &Ending) -> EndReport {
         let mut report = send(&mut Burst::new(&self.socket, self.form), &self.spec, stop);
         report.socket_drops = socket::drops(&self.socket).ok();
         report

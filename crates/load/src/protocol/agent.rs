@@ -58,6 +58,8 @@ pub trait TestRunner {
     /// # Errors
     /// Nothing can be sent.
     fn start(&mut self) -> Result<()>;
+    /// Sends no more; the traffic ends by itself.
+    fn finish(&mut self);
     /// Ends what runs and reports it; keeps the sockets.
     ///
     /// # Errors
@@ -124,7 +126,7 @@ impl Agent {
         }
     }
 
-    /// Everything is sent: the reply to the request to start.
+    /// Everything is sent: the reply to the request to start, or to finish.
     pub fn finished(&mut self, runner: &impl TestRunner) -> Option<Reply> {
         let was_sending = self.state == State::Sending;
         self.state = if was_sending { State::Sent } else { self.state };
@@ -174,6 +176,11 @@ impl Agent {
                 runner.start()?;
                 return Ok(None);
             }
+            (State::Sending, Request::Finish) => {
+                runner.finish();
+                return Ok(None);
+            }
+            (State::Sent, Request::Finish) => Reply::Finished,
             (State::Ready(EndRole::Receiver) | State::Sending | State::Sent, Request::Stop) => {
                 self.state = State::Stopped;
                 Reply::Report(runner.stop()?)
@@ -283,6 +290,9 @@ mod tests {
             assert!(self.is_open);
             self.outcome()
         }
+        fn finish(&mut self) {
+            assert!(self.is_open);
+        }
         fn stop(&mut self) -> Result<Box<EndReport>> {
             assert!(self.is_open);
             self.outcome()
@@ -336,10 +346,10 @@ mod tests {
     }
 
     /// The traffic is over; what is no request and not this is time that passes.
-    const FINISHED: u8 = 14;
+    const FINISHED: u8 = 15;
 
     fn events() -> impl Strategy<Value = Vec<(u8, bool, u64)>> {
-        prop::collection::vec((0u8..18, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
+        prop::collection::vec((0u8..19, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
     }
 
     fn request(kind: u8) -> Option<Request> {
@@ -358,6 +368,7 @@ mod tests {
             11 => Request::Tune(Tune { knobs: vec![], action: TuneAction::Hold, may_flap: false }),
             12 => Request::PutBack,
             13 => Request::About,
+            14 => Request::Finish,
             _ => return None,
         })
     }
@@ -373,7 +384,7 @@ mod tests {
                 match request(kind) {
                     Some(request) => {
                         let replies = agent.request(request, &mut runner).is_some();
-                        prop_assert!(replies || kind == 6);
+                        prop_assert!(replies || kind == 6 || kind == 14);
                     }
                     None if kind == FINISHED => drop(agent.finished(&runner)),
                     None => agent.tick(&mut runner),

@@ -37,6 +37,7 @@ enum Step {
     WarmUp,
     Looking(Look),
     Sending,
+    Finishing,
     StopSender,
     StopReceiver,
     CloseSender,
@@ -53,6 +54,7 @@ impl Step {
             Step::WarmUp => (EndRole::Sender, WARM_UP_NS, "the path was warmed up"),
             Step::Looking(_) => (EndRole::Sender, 0, "the counters were read"),
             Step::Sending => (EndRole::Sender, FINISH_NS, "the test was running"),
+            Step::Finishing => (EndRole::Sender, FINISH_NS, "the test was ended early"),
             Step::StopSender => (EndRole::Sender, REPORT_NS, "the reports were collected"),
             Step::StopReceiver => (EndRole::Receiver, REPORT_NS, "the reports were collected"),
             Step::CloseSender | Step::Over => (EndRole::Sender, CLOSE_NS, "the test was closed"),
@@ -68,6 +70,8 @@ pub enum Event {
     Reply(EndRole, Reply),
     /// The connection to an agent is gone, and how.
     Lost(EndRole, String),
+    /// Whoever asked for the test wants it to end: what was sent until now is its result, and without a message it has none.
+    Interrupted,
     /// The caller has looked, or could not.
     Looked(Result<(), Problem>),
     /// Time passed.
@@ -149,6 +153,12 @@ impl Controller {
                     Problem::measured(what).help("look whether its process or its machine is still there"),
                 )
             }
+            Event::Interrupted if self.step == Step::Sending => {
+                self.go(now_ns, Step::Finishing, Request::Finish)
+            }
+            // What is left is read and counted, which takes no longer than it may.
+            Event::Interrupted if self.started_ns.is_some() => Vec::new(),
+            Event::Interrupted => self.fail(Problem::input("interrupted before anything was sent")),
             Event::Looked(result) => self.looked(now_ns, result),
             Event::Reply(role, Reply::Failed(failure)) => {
                 let problem = Problem::from(&failure);
@@ -216,7 +226,7 @@ impl Controller {
                 self.outcome.warm = reachable;
                 self.look(Look::Before)
             }
-            (Step::Sending, EndRole::Sender, Reply::Finished) => self.look(Look::Settled),
+            (Step::Sending | Step::Finishing, EndRole::Sender, Reply::Finished) => self.look(Look::Settled),
             (Step::StopSender, EndRole::Sender, Reply::Report(report)) => {
                 self.outcome.sender = *report;
                 self.go(now_ns, Step::StopReceiver, Request::Stop)

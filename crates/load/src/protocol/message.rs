@@ -52,6 +52,8 @@ pub enum Request {
     Observe(Observe),
     /// Send (sender only).
     Start,
+    /// Send no more, as if the test were over by then (sender only); its reply takes the place of the one to [`Request::Start`].
+    Finish,
     /// End what runs, read what is left, report. The sockets stay open.
     Stop,
     /// Read the counters again and tell what was seen.
@@ -125,7 +127,7 @@ pub enum Reply {
     Warm(bool),
     /// To [`Request::Observe`].
     Observing,
-    /// To [`Request::Start`], when all is sent.
+    /// To [`Request::Start`] or [`Request::Finish`], when all is sent.
     Finished,
     /// To [`Request::Stop`].
     Report(Box<EndReport>),

@@ -52,6 +52,7 @@ impl TestRunner for Runner {
     fn start(&mut self) -> Result<(), Problem> {
         Ok(())
     }
+    fn finish(&mut self) {}
     fn stop(&mut self) -> Result<Box<EndReport>, Problem> {
         Ok(Box::new(EndReport { sent: 10 + u64::from(self.number), ..EndReport::default() }))
     }
@@ -222,8 +223,47 @@ fn an_observer_that_cannot_look_ends_the_test() {
     assert_eq!(pair.controller.deadline_ns(), None);
 }
 
+/// Whoever asked for it ends it at any step: before the start it failed and is closed, while it sends it is over, after that it goes on as it did.
+#[test]
+fn a_test_that_is_interrupted_has_the_result_of_what_was_sent() {
+    for step in 0..REQUESTS {
+        let mut pair = Pair::new(TrafficKind::UdpStream);
+        let mut asked = 0;
+        while pair.ended.is_none() {
+            match pair.todo.pop_front().unwrap() {
+                controller::Action::Send(role, request) => {
+                    let is_interrupted = asked == step;
+                    asked += 1;
+                    let (index, starts) = (role as usize, request == Request::Start);
+                    pair.asked[index].push(name(&request));
+                    let mut reply = pair.agents[index].request(request, &mut pair.runners[index]);
+                    if is_interrupted {
+                        pair.tell(controller::Event::Interrupted);
+                        pair.tell(controller::Event::Interrupted);
+                    }
+                    let late = starts && is_interrupted;
+                    if reply.is_none() && !late {
+                        reply = pair.agents[index].finished(&pair.runners[index]);
+                    }
+                    if let Some(reply) = reply {
+                        pair.tell(controller::Event::Reply(role, reply));
+                    }
+                }
+                controller::Action::Look(_) => pair.tell(controller::Event::Looked(Ok(()))),
+                controller::Action::Done(outcome) => pair.ended = Some(Ok(*outcome)),
+                controller::Action::Failed(problem) => pair.ended = Some(Err(problem)),
+            }
+        }
+        let ended = pair.ended.unwrap();
+        assert_eq!(ended.is_ok(), step >= 3, "at {step}: {ended:?}");
+        let finishes = ["prepare", "warm up", "start", "finish", "stop", "close"];
+        assert_eq!(pair.asked[0] == finishes, step == 3, "at {step}: {:?}", pair.asked[0]);
+        assert!(pair.runners.iter().all(|runner| !runner.is_open), "at {step}");
+    }
+}
+
 fn any_event() -> impl Strategy<Value = (u8, bool, u64)> {
-    (0u8..11, any::<bool>(), 0u64..60_000_000_000)
+    (0u8..12, any::<bool>(), 0u64..60_000_000_000)
 }
 
 proptest! {
@@ -246,6 +286,7 @@ proptest! {
                 7 => controller::Event::Reply(role, Reply::Prepared(Box::default())),
                 8 => controller::Event::Looked(Ok(())),
                 9 => controller::Event::Looked(Err(Problem::host("no"))),
+                10 => controller::Event::Interrupted,
                 _ => controller::Event::Tick,
             };
             let was_over = ends > 0;

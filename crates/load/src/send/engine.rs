@@ -152,7 +152,9 @@ pub fn run(
 #[inline]
 fn next(pace: &Pace, sent: u64, watch: &EngineControl) -> Option<u64> {
     match pace.planned(sent) {
-        Some(at) => schedule::wait_until(at, &watch.stop).filter(|_| !watch.stop.load(Relaxed)),
+        Some(at) => {
+            schedule::wait_until(at, || watch.stop.load(Relaxed)).filter(|_| !watch.stop.load(Relaxed))
+        }
         None => (!watch.stop.load(Relaxed)).then(clock::monotonic_ns),
     }
 }

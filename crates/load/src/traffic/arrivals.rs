@@ -6,6 +6,7 @@
 use super::datagram::{Errors, SenderCounts};
 use super::end::{DRAIN_CPU_NS, DRAIN_WAITING_NS};
 use super::intervals::Intervals;
+use super::schedule::Ending;
 use super::schedule::earlier;
 use super::sequence::{self, Sequence, SequenceKind};
 use crate::protocol::setup::{ClockRelation, Setup};
@@ -13,7 +14,6 @@ use linux::sys::clock::{self, ThreadTime};
 use record::Histogram;
 use record::traffic::EndReport;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use wire::message::{Flags, Message};
 
 /// What a reader counts.
@@ -243,10 +243,10 @@ impl Arrivals {
     }
 
     /// Reads until stopped, then what is left for a while: `read` takes in a batch and returns false when nothing is left.
-    pub fn read_until_stopped(&mut self, stop: &AtomicBool, mut read: impl FnMut(&mut Arrivals) -> bool) {
+    pub fn read_until_stopped(&mut self, stop: &Ending, mut read: impl FnMut(&mut Arrivals) -> bool) {
         let mut ends = None;
         loop {
-            if !self.received.is_late && stop.load(Relaxed) {
+            if !self.received.is_late && stop.is_stopped() {
                 self.received.is_late = true;
                 let (now, ran) = (clock::monotonic_ns(), clock::thread_cpu_ns());
                 ends = Some((now + DRAIN_WAITING_NS, ran + DRAIN_CPU_NS));
@@ -310,7 +310,9 @@ mod tests {
     fn a_receiver_that_gets_no_cpu_reads_what_is_left_all_the_same() {
         let mut arrivals = Arrivals::new(7, Flags::DATA, 64, behind(0), 1_000);
         let mut reads = 0;
-        arrivals.read_until_stopped(&AtomicBool::new(true), |_| {
+        let ended = Ending::default();
+        ended.stop();
+        arrivals.read_until_stopped(&ended, |_| {
             reads += 1;
             if reads == 1 {
                 std::thread::sleep(std::time::Duration::from_nanos(DRAIN_CPU_NS + 100_000_000));

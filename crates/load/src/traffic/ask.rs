@@ -11,7 +11,7 @@ use super::arrivals::{Arrivals, Known};
 use super::datagram::{Burst, Carrier, Form, Outgoing, SenderCounts};
 use super::end::{End, LINGER_NS, POLL};
 use super::paced;
-use super::schedule::Running;
+use super::schedule::{Ending, Running};
 use super::sent_times::SentTimes;
 use crate::protocol::setup::ClockRelation;
 use linux::sys::clock::{self, ThreadTime};
@@ -20,7 +20,6 @@ use linux::sys::udp::{ReceiveBatch, Wait};
 use record::spec::TestSpec;
 use record::traffic::EndReport;
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags};
 
@@ -59,7 +58,7 @@ impl<C: Carrier> End for Asker<C> {
         probe(&self.carrier, self.form.stream, self.reply_flags)
     }
 
-    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+    fn run(&mut self, stop: &Ending) -> EndReport {
         let report = if self.spec.rate.is_some() { self.open_loop(stop) } else { self.closed_loop(stop) };
         EndReport { socket_drops: socket::drops(&self.carrier).ok(), ..report }
     }
@@ -76,7 +75,7 @@ impl<C: Carrier> Asker<C> {
         ReceiveBatch::new(buffers, self.reply_size + 60 + 8 + 1)
     }
 
-    fn closed_loop(&self, stop: &AtomicBool) -> EndReport {
+    fn closed_loop(&self, stop: &Ending) -> EndReport {
         let form = Form { buffers: 1, ..self.form };
         let mut loops = ClosedLoop::new(&self.carrier, form, self.batch(1), self.replies(), self.timeout);
         let mut report = paced::send(&mut loops, &self.spec, stop);
@@ -90,7 +89,7 @@ impl<C: Carrier> Asker<C> {
         report
     }
 
-    fn open_loop(&self, stop: &AtomicBool) -> EndReport {
+    fn open_loop(&self, stop: &Ending) -> EndReport {
         // Replies are looked for often enough to notice the end, whatever the time-out of the closed loop is.
         set_timeout(&self.carrier, POLL);
         let mut burst = Burst::new(&self.carrier, self.form);

@@ -1,6 +1,6 @@
 //! One end of a test: prepared, warmed up, run, and kept open until the counters were read.
 
-use super::schedule;
+use super::schedule::{self, Ending};
 use crate::protocol::message::Prepared;
 use crate::protocol::setup::{EndRole, Setup};
 use linux::sys::cpu;
@@ -11,7 +11,6 @@ use record::traffic::{EndReport, Settings};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// How long a receiver waits in the kernel before it looks whether it should stop.
@@ -36,8 +35,8 @@ pub trait End: Send {
         false
     }
 
-    /// Does its part until it is done (sender) or stopped (receiver; a sender ends early).
-    fn run(&mut self, stop: &AtomicBool) -> EndReport;
+    /// Does its part until it is done (sender) or stopped (receiver).
+    fn run(&mut self, stop: &Ending) -> EndReport;
 }
 
 /// An end that is ready, and what its controller must know of it.
@@ -45,11 +44,14 @@ pub type Ready = Result<(Prepared, Box<dyn End>)>;
 
 /// Runs an end on the calling thread, pinned as asked; the report has the settings, with the buffers that the end itself
 /// reports where the kernel changed them meanwhile.
-pub fn run(end: &mut dyn End, setup: &Setup, settings: &Settings, stop: &AtomicBool) -> EndReport {
+pub fn run(end: &mut dyn End, setup: &Setup, settings: &Settings, stop: &Ending) -> EndReport {
     let pinned = setup.role.cpu(&setup.spec).map(|cpu| (cpu, cpu::pin_thread(cpu)));
     let mut report = end.run(stop);
-    if setup.role == EndRole::Sender && !stop.load(Relaxed) {
-        report.notes.extend(schedule::shortfall_note(&setup.spec, report.attempted));
+    if setup.role == EndRole::Sender {
+        report.notes.extend(match stop.is_over() {
+            false => schedule::shortfall_note(&setup.spec, report.attempted),
+            true => Some(early_note(&report)),
+        });
     }
     let now = std::mem::replace(&mut report.settings, settings.clone());
     if now.send_buffer > 0 {
@@ -64,6 +66,12 @@ pub fn run(end: &mut dyn End, setup: &Setup, settings: &Settings, stop: &AtomicB
     let less = smaller_buffers(&setup.spec, &report.settings);
     report.settings.refused.extend(less);
     report
+}
+
+/// What a person must know of a test that was ended before its time.
+fn early_note(report: &EndReport) -> String {
+    let lasted = report.ended_ns.saturating_sub(report.begun_ns) as f64;
+    format!("it was told to end early: it sent for {}", record::unit::time_ns(lasted))
 }
 
 /// Buffers that the kernel made smaller than asked, in words. It keeps twice what it grants, for its own overhead (socket(7)).

@@ -2,14 +2,13 @@
 
 use super::datagram::{Outgoing, SenderCounts};
 use super::intervals::Intervals;
-use super::schedule::{self, OpenLoopPlan, Running, Share};
+use super::schedule::{self, Ending, OpenLoopPlan, Running, Share};
 use super::sent_times::SentTimes;
 use super::threads::joined;
 use linux::sys::clock::{self, ThreadTime};
 use record::spec::TestSpec;
 use record::traffic::{EndReport, Schedule};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// What one sender did.
 pub struct Paced {
@@ -40,9 +39,9 @@ pub fn send_share(
     let mut sent = SenderCounts::default();
     let mut next = 0;
     let begun = ThreadTime::now();
-    while next < total && !out.is_closed() && !stop.load(Relaxed) {
+    while next < total && !out.is_closed() && !stop.is_over() {
         let now = match &plan {
-            Some(plan) => schedule::wait_until(plan.planned(next), stop),
+            Some(plan) => schedule::wait_until(plan.planned(next), || stop.is_over()),
             None => Some(clock::monotonic_ns()),
         };
         let Some(now) = now.filter(|&now| now < end) else { break };
@@ -63,6 +62,8 @@ pub fn send_share(
     // Who had nothing to send had no part in the time between the first message and the last.
     let time = if next > 0 { ThreadTime::since(begun) } else { ThreadTime::default() };
     (sent.report.thread_cpu_ns, sent.report.thread_wait_ns) = (time.cpu_ns, time.wait_ns);
+    // What was planned for later than its end is nobody's failure.
+    let plan = if stop.is_over() { plan.map(|plan| plan.until(clock::monotonic_ns())) } else { plan };
     Paced { sent, over, plan }
 }
 
@@ -91,7 +92,7 @@ pub fn report(all: impl IntoIterator<Item = Paced>) -> EndReport {
 }
 
 /// Sends a whole test one way and reports the sending half.
-pub fn send(out: &mut impl Outgoing, spec: &TestSpec, stop: &AtomicBool) -> EndReport {
+pub fn send(out: &mut impl Outgoing, spec: &TestSpec, stop: &Ending) -> EndReport {
     let test = Running { spec, start_ns: clock::monotonic_ns(), stop };
     report([send_share(out, test, Share::ALL, |_, _| {})])
 }
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn a_sender_without_a_message_used_no_cpu_for_the_test() {
         let spec = TestSpec { count: Some(1), duration_ms: 0, ..TestSpec::default() };
-        let stop = AtomicBool::new(false);
+        let stop = Ending::default();
         let test = || Running { spec: &spec, start_ns: clock::monotonic_ns(), stop: &stop };
         let share = |index| send_share(&mut Open, test(), Share { index, of: 2 }, |_, _| {}).sent.report;
         assert_eq!((share(1).attempted, share(1).thread_cpu_ns, share(1).thread_wait_ns), (0, 0, 0));

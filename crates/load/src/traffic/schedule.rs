@@ -10,7 +10,7 @@ use linux::sys::clock;
 use record::spec::TestSpec;
 use record::traffic::Schedule;
 use record::{Histogram, Latency};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// The last part of a wait is spun, not slept.
 pub const SPIN_NS: u64 = 80_000;
@@ -111,6 +111,34 @@ impl OpenLoopPlan {
     }
 }
 
+/// Whether an end of a test is to end before its time, and how.
+#[derive(Debug, Default)]
+pub struct Ending(AtomicU8);
+
+impl Ending {
+    /// Sends no more, and reads what is still on its way, as at the end of its time.
+    pub fn finish(&self) {
+        self.0.fetch_max(1, Relaxed);
+    }
+
+    /// Ends what runs, for good.
+    pub fn stop(&self) {
+        self.0.fetch_max(2, Relaxed);
+    }
+
+    /// Nothing more is to be sent.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.0.load(Relaxed) >= 1
+    }
+
+    /// Nothing more is to be done.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.0.load(Relaxed) >= 2
+    }
+}
+
 /// Which part of a test one of several senders does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
@@ -148,7 +176,7 @@ pub struct Running<'a> {
     /// When it began, `CLOCK_MONOTONIC` in nanoseconds.
     pub start_ns: u64,
     /// Set when it is to end early.
-    pub stop: &'a AtomicBool,
+    pub stop: &'a Ending,
 }
 
 impl Running<'_> {
@@ -188,15 +216,15 @@ pub fn outcome(
     Schedule { achieved_per_second, lateness: lateness.summary(), ..Schedule::default() }
 }
 
-/// Waits until `at_ns`; returns the time it then is, or none when the test was stopped.
+/// Waits until `at_ns`; returns the time it then is, or none when the test was over before.
 #[inline]
-pub fn wait_until(at_ns: u64, stop: &AtomicBool) -> Option<u64> {
+pub fn wait_until(at_ns: u64, is_over: impl Fn() -> bool) -> Option<u64> {
     loop {
         let now = clock::monotonic_ns();
         if now >= at_ns {
             return Some(now);
         }
-        if stop.load(Relaxed) {
+        if is_over() {
             return None;
         }
         if at_ns - now > SPIN_NS {
@@ -271,9 +299,9 @@ mod tests {
 
     #[test]
     fn a_stopped_wait_ends() {
-        assert_eq!(wait_until(u64::MAX, &AtomicBool::new(true)), None);
+        assert_eq!(wait_until(u64::MAX, || true), None);
         let at = clock::monotonic_ns() + 200_000;
-        assert!(wait_until(at, &AtomicBool::new(false)).unwrap() >= at);
+        assert!(wait_until(at, || false).unwrap() >= at);
     }
 
     proptest! {

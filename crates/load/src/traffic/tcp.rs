@@ -7,7 +7,7 @@
 use super::datagram::{Outgoing, SenderCounts};
 use super::end::{End, POLL, Ready, open_at, prepared};
 use super::samples::{Registry, with_samples};
-use super::schedule::Running;
+use super::schedule::{Ending, Running};
 use super::threads::joined;
 use crate::protocol::message::Prepared;
 use crate::protocol::setup::Setup;
@@ -22,7 +22,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 use std::thread::Scope;
 use std::time::Duration;
 use wire::message::{self, Flags, Message};
@@ -114,7 +114,7 @@ impl<W: FnMut(&[TcpStream], Running<'_>) -> EndReport + Send> End for Connector<
         })
     }
 
-    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+    fn run(&mut self, stop: &Ending) -> EndReport {
         let Connector { streams, registry, spec, work, .. } = self;
         let test = Running { spec, start_ns: clock::monotonic_ns(), stop };
         let (report, tcp) = with_samples(registry, &AtomicU64::new(test.start_ns), || work(streams, test));
@@ -230,7 +230,7 @@ fn may_go_on(error: io::Error, goes_on: &impl Fn() -> bool) -> io::Result<()> {
 }
 
 /// Serves one connection: of this test, with the time of the first message of all, until stopped.
-pub type Serve<T> = fn(TcpStream, &TestSpec, &AtomicU64, &AtomicBool) -> T;
+pub type Serve<T> = fn(TcpStream, &TestSpec, &AtomicU64, &Ending) -> T;
 
 /// The listening end.
 struct Listener<T> {
@@ -283,7 +283,7 @@ pub fn listen<T: Send + 'static>(
 }
 
 impl<T: Send> End for Listener<T> {
-    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+    fn run(&mut self, stop: &Ending) -> EndReport {
         let first = AtomicU64::new(0);
         let ((served, strangers, refused), samples) = with_samples(&self.registry, &first, || {
             std::thread::scope(|scope| self.serve(scope, &first, stop))
@@ -305,11 +305,11 @@ impl<T: Send> Listener<T> {
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         first: &'env AtomicU64,
-        stop: &'env AtomicBool,
+        stop: &'env Ending,
     ) -> (Vec<T>, u64, Option<io::Error>) {
         let (mut workers, mut refused) = (Vec::new(), None);
         let strange = |workers: usize| workers as u32 >= self.setup.spec.streams + STRANGERS;
-        while !self.registry.is_full() && !stop.load(Relaxed) && !strange(workers.len()) {
+        while !self.registry.is_full() && !stop.is_stopped() && !strange(workers.len()) {
             let ready = socket::wait_readable([self.listener.as_fd()], Some(POLL));
             if !ready.is_ok_and(|ready| ready[0]) {
                 continue;
@@ -335,10 +335,10 @@ impl<T: Send> Listener<T> {
     }
 
     /// Reads the hello, answers it, registers the connection; none for a stranger.
-    fn welcome(&self, mut stream: &TcpStream, stop: &AtomicBool) -> Option<()> {
+    fn welcome(&self, mut stream: &TcpStream, stop: &Ending) -> Option<()> {
         set_timeouts(stream, POLL).ok()?;
         let until = clock::monotonic_ns() + HELLO_NS;
-        let goes_on = || !stop.load(Relaxed) && clock::monotonic_ns() < until;
+        let goes_on = || !stop.is_stopped() && clock::monotonic_ns() < until;
         let mut bytes = [0; message::LENGTH];
         read_whole(&mut stream, &mut bytes, goes_on).ok()?;
         let index = u32::try_from(Message::read(&bytes)?.sequence).ok()?;

@@ -2,6 +2,7 @@
 
 use super::arrivals::Arrivals;
 use super::end::{End, POLL, any_like, open_at, prepared};
+use super::schedule::Ending;
 use crate::protocol::message::Prepared;
 use crate::protocol::setup::Setup;
 use linux::sys::clock;
@@ -10,7 +11,6 @@ use linux::sys::udp::{self, ReceiveBatch, SendBatch, Wait};
 use record::traffic::EndReport;
 use record::{Problem, Result};
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags, Message};
 
@@ -65,7 +65,7 @@ where
 }
 
 impl<F: FnMut(&mut Arrivals, &UdpSocket, &ReceiveBatch, usize, u64) + Send> End for Reader<F> {
-    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+    fn run(&mut self, stop: &Ending) -> EndReport {
         let Reader { socket, setup, flags, batch, each } = self;
         let mut arrivals = Arrivals::of(setup, *flags, setup.spec.size as usize);
         arrivals.read_until_stopped(stop, |arrivals| {

@@ -1,7 +1,7 @@
 //! Runs of the same cases beside each other: on several kernels, drivers or hosts.
 
 use super::earlier::{change_words, compare};
-use super::{test, words};
+use super::{arrow, test, words};
 use crate::table::Table;
 use crate::text::printable;
 use crate::trial::text::percent;
@@ -27,7 +27,8 @@ pub fn matrix(runs: &[(String, CasesRecord)]) -> CaseMatrix {
 }
 
 fn about(file: &str, run: &CasesRecord, all: &[(String, CasesRecord)]) -> MatrixRun {
-    let to = |run: &CasesRecord| run.to.as_ref().map_or(String::new(), |to| format!(" → {}", to.name));
+    let to =
+        |run: &CasesRecord| run.to.as_ref().map_or(String::new(), |to| format!(" {} {}", arrow(to), to.name));
     let name = |run: &CasesRecord| run.label.clone().unwrap_or_else(|| format!("{}{}", run.kernel, to(run)));
     let is_unique = all.iter().filter(|(_, other)| name(other) == name(run)).count() == 1;
     MatrixRun {

@@ -8,7 +8,8 @@ use crate::text::printable;
 use crate::trial::expected::shown;
 use crate::trial::text::{change, explained as differences, middle};
 use record::case::{
-    CaseAbout, CaseChange, CaseList, CaseResult, CaseSuspect, CaseVerdict, CasesRecord, Expectation,
+    CaseAbout, CaseChange, CaseHosts, CaseList, CaseResult, CaseSuspect, CaseVerdict, CasesRecord,
+    Expectation,
 };
 use record::trial::{TrialPair, TrialRecord, TrialTest};
 use record::unit::many;
@@ -135,7 +136,12 @@ pub(crate) fn place(record: &CasesRecord) -> String {
     let there = hosts.host.as_ref().map(|host| format!("Linux {}", host.kernel));
     let interface = hosts.far_interface.as_ref().map(|name| format!(", {name}"));
     let there = format!("{}{}", there.unwrap_or_else(|| "not known".into()), interface.unwrap_or_default());
-    format!("{here}, {} → {} ({there})", hosts.interface, hosts.name)
+    format!("{here}, {} {} {} ({there})", hosts.interface, arrow(hosts), hosts.name)
+}
+
+/// Where traffic goes, between this host on the left and the other one.
+fn arrow(hosts: &CaseHosts) -> char {
+    if hosts.reverse { '←' } else { '→' }
 }
 
 /// What must be said of a case below the table.

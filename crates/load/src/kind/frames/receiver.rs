@@ -6,6 +6,7 @@ use crate::protocol::setup::Setup;
 use crate::traffic::arrivals::Arrivals;
 use crate::traffic::end::{End, POLL, Ready, prepared};
 use crate::traffic::ports::with_setting;
+use crate::traffic::schedule::Ending;
 use crate::traffic::udp::probe_answer;
 use linux::observe::next_hop;
 use linux::port::{self, Batch, Direction, PortError, PortOptions, Wait};
@@ -14,7 +15,6 @@ use record::traffic::{EndReport, Settings};
 use record::unit::many;
 use record::{PortKind, Problem, Result, Through};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::message::{self, Flags};
 use wire::repair::is_intact;
@@ -128,7 +128,7 @@ fn take_in(
 }
 
 impl End for Receiver {
-    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+    fn run(&mut self, stop: &Ending) -> EndReport {
         let (token, flow, limit) = (self.setup.token, self.flow, burst(self.setup.spec.batch));
         let (mut arrivals, mut ended, mut moved) = (self.arrivals(), None, 0);
         // Frames of others are no reason to wait for more of the test's.

@@ -10,6 +10,7 @@ use crate::traffic::ask::probe;
 use crate::traffic::datagram::{Outgoing, SenderCounts};
 use crate::traffic::end::{End, Ready};
 use crate::traffic::ports::{bypasses_qdisc, drops_since};
+use crate::traffic::schedule::Ending;
 use crate::traffic::{paced, udp};
 use linux::observe::next_hop;
 use linux::port::{self, Direction, Frames, Hand, PortError, PortOptions, Transmitter};
@@ -19,7 +20,6 @@ use record::unit::many;
 use record::{NamedCount, Problem, Result};
 use std::net::UdpSocket;
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use wire::build::Ends;
 use wire::message::Flags;
@@ -102,7 +102,7 @@ impl End for Sender {
         answered
     }
 
-    fn run(&mut self, stop: &AtomicBool) -> EndReport {
+    fn run(&mut self, stop: &Ending) -> EndReport {
         let program = match self.program.take().map_or_else(|| self.resolve(), Ok) {
             Ok(program) => program,
             Err(problem) => {
