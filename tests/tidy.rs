@@ -219,6 +219,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("programs", &["process"]),
             ("null", &["notices"]),
             ("processes", &[]),
+            ("machines", &["process"]),
             ("unconnected", &[]),
             ("drops", &[]),
             ("watch", &["drops", "processes", "programs"]),

@@ -1,8 +1,10 @@
 //! One file per command: its flags, and the order of events when it runs.
 
+use linux::lab::Topology;
 use record::problem::json_words;
-use record::{Problem, Result};
+use record::{Problem, Result, TestSpec};
 use serde::de::DeserializeOwned;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -49,6 +51,21 @@ pub mod watch;
 
 /// The longest file that is read whole: a device that never ends is none.
 const MOST_BYTES: u64 = 1 << 30;
+
+/// Carries this command out in the virtual machines of a topology; returns only where it has none.
+fn machines(topology: &Topology, spec: &TestSpec) -> Result<()> {
+    if !topology.has_machines() {
+        return Ok(());
+    }
+    experiment::interruptible()?;
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if words.iter().any(|word| word == "-") {
+        return Err(
+            Problem::input("a virtual machine reads no standard input").help("give the plan as a file")
+        );
+    }
+    std::process::exit(experiment::machines::carry_out(topology, spec, &words)?.into())
+}
 
 /// Reads a file of text, or standard input, which is `-`; `what` says what could not be done if it cannot be read.
 pub fn read_text(path: impl AsRef<Path>, what: &str) -> Result<String> {

@@ -93,6 +93,9 @@ impl ProofArgs {
         output: &Output,
         work: impl FnOnce(&Proving<'_>) -> Result<T>,
     ) -> Result<T> {
+        if self.to.is_none() && self.lab.is_none() {
+            super::machines(&side.topology, &side.plan.tests[0].spec)?;
+        }
         match &self.to {
             Some(host) => self.between(host, side, output, work),
             None => self.in_lab(side, output, work),

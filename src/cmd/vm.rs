@@ -35,8 +35,9 @@ pub struct VmArgs {
     /// Pairs of network cards, linked to each other. Each link of a topology takes one.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=i64::from(MOST_CABLES)))]
     cables: u8,
-    /// A network card more, whose wire leads out of the machine: to a tap of this host (tap:NAME) or to another machine (unix:PATH), with its addresses.
-    #[arg(long = "wire", value_name = "END[=ADDRESS/LENGTH,…]")]
+    /// A network card more, whose wire leads out of the machine: to a tap of this host (tap:NAME) or to another machine (unix:PATH), with its addresses
+    /// and its name [default: wire0, wire1, …].
+    #[arg(long = "wire", value_name = "[CARD@]END[=ADDRESS/LENGTH,…]")]
     wires: Vec<String>,
     /// CPUs.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -67,7 +68,7 @@ pub fn run(args: VmArgs, is_nested: bool, output: &Output) -> Result<()> {
     let VirtualMachine { kernel, cpus, cables, wires, .. } = &machine;
     let parts = [many(u64::from(*cpus), "CPU"), many(u64::from(*cables), "cable")].join(", ");
     let wires = wires.iter().enumerate();
-    let wires = wires.map(|(number, wire)| format!(", {} to {wire}", Wire::card(number)));
+    let wires = wires.map(|(number, wire)| format!(", {} to {wire}", wire.card(number)));
     output.note(&format!(
         "starting a virtual machine: kernel {}, {parts} between {} cards{}",
         kernel.release,

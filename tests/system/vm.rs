@@ -157,6 +157,44 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
     assert_eq!(document(&shown, &[0])["id"], run["id"]);
 }
 
+/// Nodes of a topology that are machines are two hosts with a wire between them, each with the card and the names that the topology says; nothing of them
+/// is left but the record.
+#[test]
+fn two_machines_of_a_topology_are_the_hosts_of_its_plan() {
+    let _turn = loud_for_long();
+    let Some(unpacked) = unpacked("two virtual machines of a topology") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let accelerator = accelerator(&unpacked);
+    let machines =
+        ["a nic virtio", "b nic igb"].map(|it| format!("vm {it} cpus 1 accel {accelerator}\n")).concat();
+    let lab = format!(
+        "{machines}link a:eth0 -- b:lan0\ninterface a:eth0 address 10.0.0.1/24\ninterface b:lan0 address 10.0.0.2/24\n"
+    );
+    let plan = "topology two.lab\nrepetitions 1\nset b/lan0:mtu=1400\ntest udp-stream size 200 rate 200pps count 200\n";
+    for (name, text) in [("two.lab", lab.as_str()), ("two.plan", plan)] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let mut tool = command(PATHLAB);
+    tool.args(["run", "two.plan", "--json"]).env("PATHLAB_VM", &unpacked).current_dir(folder.path());
+    tool.env("PATHLAB_STATE", "/proc/none").env("TMPDIR", folder.path());
+    let run = document(&finish(start(tool), LIMIT), &[0]);
+    closes(&run);
+    let test = &run["tests"][0];
+    let driver = |host: usize| {
+        let interfaces = test["hosts"][host]["interfaces"].as_array().unwrap();
+        let names: Vec<_> =
+            interfaces.iter().map(|one| (one["name"].as_str(), one["driver"].as_str())).collect();
+        format!("{names:?}")
+    };
+    assert!(driver(0).contains("(Some(\"eth0\"), Some(\"virtio_net\"))"), "{}", driver(0));
+    assert!(driver(1).contains("(Some(\"lan0\"), Some(\"igb\"))"), "{}", driver(1));
+    let left =
+        std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+    let mut left: Vec<String> = left.collect();
+    left.sort();
+    assert_eq!(left, ["runs", "two.lab", "two.plan"]);
+}
+
 /// What the kernel of this host may not have: containers under the hardware address of their host's card, and a long way behind it that
 /// loses frames and doubles others, all of which has its name, as often as the queueing disciplines say.
 #[test]

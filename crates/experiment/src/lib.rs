@@ -17,6 +17,7 @@ pub mod doctor;
 pub mod drops;
 pub mod follow;
 pub mod hosts;
+pub mod machines;
 pub mod measure;
 mod notices;
 pub mod null;

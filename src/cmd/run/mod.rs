@@ -110,6 +110,9 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
         let pair = HostPair::of(host, &plan.tests[0].spec, args.reverse);
         return between(&pair, plan, &about, &args.dir, output);
     }
+    if args.lab.is_none() && args.path.is_empty() {
+        super::machines(&Topology::load(&plan.topology)?, &plan.tests[0].spec)?;
+    }
     let offloads = offload_states(args.offload.as_deref());
     let chosen = course::choose(&args.path, offloads, &experiment::now())?;
     let lab = match &args.lab {

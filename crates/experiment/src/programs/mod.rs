@@ -16,7 +16,7 @@ mod start;
 mod switch;
 
 use linux::lab::{Forwarder, ForwarderKind, Lab, Lifetime, Topology};
-use record::Result;
+use record::{Problem, Result};
 
 pub use sample::{asked, lag, sample};
 
@@ -26,6 +26,7 @@ pub use sample::{asked, lag, sample};
 /// As [`Lab::up`]; input for a rule that cannot be read or that its switch refuses; host when Open vSwitch is not there or a
 /// program ends early.
 pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
+    namespaces_alone(topology)?;
     check(topology)?;
     if forwarders(topology).any(|(_, forwarder)| forwarder.kind == ForwarderKind::Ovs) {
         ovs::check()?;
@@ -48,6 +49,16 @@ pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
     })
 }
 
+/// The nodes of a lab are namespaces of this host.
+fn namespaces_alone(topology: &Topology) -> Result<()> {
+    let machine = topology.nodes.iter().find(|node| node.machine.is_some());
+    machine.map_or(Ok(()), |node| {
+        Err(Problem::input("it is a virtual machine, and a lab has namespaces of this host").at(format!("node {}", node.name)).help(
+            "machines are there as long as a command takes: 'pathlab run', 'prove' or 'tune search' with a plan of this topology",
+        ))
+    })
+}
+
 /// Reads every rule of a topology.
 ///
 /// # Errors
@@ -66,6 +77,14 @@ fn forwarders(topology: &Topology) -> impl Iterator<Item = (&str, &Forwarder)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lab_has_no_virtual_machines() {
+        let machines = Topology::load("machines").unwrap();
+        let refused = up(&machines, "none", Lifetime::Ephemeral).err().unwrap().to_string();
+        assert!(refused.starts_with("node a: it is a virtual machine"), "{refused}");
+        assert!(check(&machines).is_ok(), "it can be shown");
+    }
 
     #[test]
     fn a_topology_knows_every_engine() {

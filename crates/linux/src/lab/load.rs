@@ -8,7 +8,7 @@ use super::forwarder::rule_lines;
 use super::topology::Topology;
 
 /// The labs that are part of the program: name and text.
-const BUILTIN: [(&str, &str); 17] = [
+const BUILTIN: [(&str, &str); 18] = [
     ("pair", include_str!("../../../../labs/pair.lab")),
     ("bridge", include_str!("../../../../labs/bridge.lab")),
     ("router", include_str!("../../../../labs/router.lab")),
@@ -26,6 +26,7 @@ const BUILTIN: [(&str, &str); 17] = [
     ("bond-vlan", include_str!("../../../../labs/bond-vlan.lab")),
     ("wan", include_str!("../../../../labs/wan.lab")),
     ("bridge-address", include_str!("../../../../labs/bridge-address.lab")),
+    ("machines", include_str!("../../../../labs/machines.lab")),
 ];
 
 impl Topology {
@@ -44,7 +45,13 @@ impl Topology {
                 .help(format!("give a file, or one of the built-in labs {}", names.join(", ")))
         })?;
         let mut topology = Self::parse(&text, file_or_builtin)?;
-        topology.read_rules(Path::new(file_or_builtin).parent().unwrap_or(Path::new("")))?;
+        let folder = Path::new(file_or_builtin).parent().unwrap_or(Path::new(""));
+        topology.read_rules(folder)?;
+        topology
+            .nodes
+            .iter_mut()
+            .filter_map(|node| node.machine.as_mut())
+            .for_each(|it| it.find_files(folder));
         Ok(topology)
     }
 

@@ -17,6 +17,7 @@ mod claim;
 mod forwarder;
 mod live;
 mod load;
+mod machine;
 mod node;
 mod parse;
 mod path;
@@ -34,6 +35,7 @@ pub use live::{
     Lab, LabInfo, Lifetime, NodeProcess, ProgramInfo, State, enter_user_namespace, join_user_namespace,
     take_down,
 };
+pub use machine::{MachineEnd, MachineSpec};
 pub use node::Node;
 pub use path::DeadEnd;
 pub use program::{NodeProgram, ProgramLaunch};

@@ -9,6 +9,7 @@
 //! **Price.** With several mistakes in a file, the first one reported is that of the earliest pass, not always that of
 //! the earliest line.
 
+mod machine;
 mod route;
 mod upper;
 
@@ -20,6 +21,7 @@ use record::line::{self, Word};
 use record::{PortKind, Problem, Result, unit};
 
 use super::forwarder::{Forwarder, ForwarderKind};
+use super::machine as machines;
 use crate::netlink::{BOND_MODES, netem};
 
 use super::topology::{
@@ -41,7 +43,7 @@ const LONGEST_DELAY_NS: u64 = 60_000_000_000;
 const MTU_V6: u32 = 1280;
 
 /// Statements that declare nodes.
-const NODES: &[&str] = &["node", "router", "null", "switch", "ovs"];
+const NODES: &[&str] = &["node", "router", "null", "switch", "ovs", "vm"];
 /// Statements that make an interface over another one.
 const UPPERS: &[&str] = &["vxlan", "macvlan", "ipvlan", "vlan"];
 /// Statements that make one interface over several.
@@ -230,6 +232,7 @@ impl<'a> Line<'a> {
 impl Reader {
     fn statement(&mut self, line: &mut Line) -> Result<()> {
         match line.first().text {
+            "vm" => self.machine(line)?,
             word if NODES.contains(&word) => self.nodes(line, word)?,
             "link" => self.link(line)?,
             word if UPPERS.contains(&word) => self.upper(line, word)?,
@@ -247,15 +250,21 @@ impl Reader {
     /// `node NAME…`, `router NAME…`, `switch NAME…` and the like.
     fn nodes(&mut self, line: &mut Line, kind: &str) -> Result<()> {
         for word in line.rest("the node's name")? {
-            node_name(word.text).map_err(|why| line.problem(word, why))?;
-            let known = self.topology.node(word.text).is_some();
-            line.refuse_if(known, word, format!("there is already a node '{}'", word.text), "")?;
-            let full = self.topology.nodes.len() == MOST_NODES;
-            line.refuse_if(full, word, format!("a lab has at most {MOST_NODES} nodes"), "")?;
-            let forwarder = ForwarderKind::of(kind).map(Forwarder::new);
-            let router = kind == "router";
-            self.topology.nodes.push(NodeSpec { name: word.text.into(), router, forwarder });
+            self.declare(line, word, kind)?;
         }
+        Ok(())
+    }
+
+    /// A node that was not there before.
+    fn declare(&mut self, line: &Line, word: Word, kind: &str) -> Result<()> {
+        node_name(word.text).map_err(|why| line.problem(word, why))?;
+        let known = self.topology.node(word.text).is_some();
+        line.refuse_if(known, word, format!("there is already a node '{}'", word.text), "")?;
+        let full = self.topology.nodes.len() == MOST_NODES;
+        line.refuse_if(full, word, format!("a lab has at most {MOST_NODES} nodes"), "")?;
+        let forwarder = ForwarderKind::of(kind).map(Forwarder::new);
+        let router = kind == "router";
+        self.topology.nodes.push(NodeSpec { name: word.text.into(), router, forwarder, machine: None });
         Ok(())
     }
 
@@ -593,6 +602,7 @@ fn check_whole(topology: &Topology) -> Result<()> {
     }
     topology.nodes.iter().try_for_each(|node| check_forwarder(topology, node))?;
     topology.all_interfaces().try_for_each(check_emulation)?;
+    machines::check(topology)?;
     for end in topology.ends() {
         let frame = end.mtu.unwrap_or(DEFAULT_MTU) + 14;
         let Some(Shaper { limit_bytes: limit, burst_bytes: burst, .. }) = end.shaper else { continue };

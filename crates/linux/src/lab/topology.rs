@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::forwarder::Forwarder;
+use super::machine::MachineSpec;
 use crate::netlink::NewLink;
 pub use crate::netlink::{
     Emulation, Mark, Mode, NextHop, OffloadFeature, PolicyAction, PolicyRule, Prefix, RouteAction, RouteType,
@@ -95,6 +96,8 @@ pub struct NodeSpec {
     pub router: bool,
     /// The program that hands its frames on, if the kernel does not.
     pub forwarder: Option<Forwarder>,
+    /// The virtual machine that it is, if it is no namespace.
+    pub machine: Option<MachineSpec>,
 }
 
 impl NodeSpec {
@@ -102,6 +105,7 @@ impl NodeSpec {
     fn word(&self) -> &'static str {
         match &self.forwarder {
             Some(forwarder) => forwarder.kind.word(),
+            None if self.machine.is_some() => "vm",
             None if self.router => "router",
             None => "node",
         }
@@ -268,7 +272,8 @@ impl fmt::Display for Topology {
     /// said once, with the link.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for node in &self.nodes {
-            writeln!(f, "{} {}", node.word(), node.name)?;
+            let machine = node.machine.as_ref().map(MachineSpec::to_string).unwrap_or_default();
+            writeln!(f, "{} {}{machine}", node.word(), node.name)?;
         }
         for LinkSpec { ends: [a, b] } in &self.links {
             let (a_own, b_own) = (shared_options(a), shared_options(b));

@@ -191,7 +191,9 @@ impl VirtualMachine {
         let mut orders = Orders { folder: folder.to_owned(), environment, words, ..Orders::default() };
         orders.cables = self.cables;
         let wires = self.wires.iter().enumerate();
-        orders.wires = wires.map(|(number, wire)| (Wire::mac(number), wire.addresses.clone())).collect();
+        orders.wires = wires
+            .map(|(number, wire)| (Wire::mac(number), wire.card(number), wire.addresses.clone()))
+            .collect();
         for (number, module) in needed.iter().chain(&optional).enumerate() {
             let name = module.file_name().unwrap_or_default().display();
             let inside = Path::new("/modules").join(format!("{number:03}-{name}"));
@@ -336,7 +338,7 @@ impl VirtualMachine {
             (format!("hubport,id={id},hubid={}", cable + 1), id, mac(cable, end))
         });
         let wires = wires.iter().enumerate();
-        let wires = wires.map(|(number, it)| (it.backend.clone(), Wire::card(number), Wire::mac(number)));
+        let wires = wires.map(|(number, it)| (it.backend.clone(), Wire::id(number), Wire::mac(number)));
         let card = |(at, (backend, id, mac)): (usize, (String, String, String))| {
             // A port of its own: the virtual functions of an igb would take the places of others on the first bus.
             let slot = at + 1;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::channel::{ALIVE, VmMessage};
 use super::orders::Orders;
-use super::{ORDERS, PORT, SHARED, Wire, mac};
+use super::{ORDERS, PORT, SHARED, mac};
 use crate::lab::CABLES;
 use crate::netlink::{Netlink, Prefix, Refusal};
 use crate::sys::{boot, process};
@@ -134,10 +134,9 @@ fn cables(wanted: u8) -> Result<String, String> {
 }
 
 /// Gives the cards whose wires lead out their names and addresses, and switches them on.
-fn wires(wanted: &[(String, Vec<Prefix>)]) -> Result<(), String> {
+fn wires(wanted: &[(String, String, Vec<Prefix>)]) -> Result<(), String> {
     let since = Instant::now();
-    for (number, (mac, addresses)) in wanted.iter().enumerate() {
-        let name = Wire::card(number);
+    for (mac, name, addresses) in wanted {
         let index = loop {
             if let Some((index, _)) = cards().remove(mac) {
                 break index;
@@ -149,7 +148,7 @@ fn wires(wanted: &[(String, Vec<Prefix>)]) -> Result<(), String> {
         };
         let refused = |refusal: Refusal| format!("cannot set up {name}: {refusal}");
         let mut netlink = Netlink::open();
-        netlink.set_name(index, &name).map_err(refused)?;
+        netlink.set_name(index, name).map_err(refused)?;
         netlink.set_up(index).map_err(refused)?;
         addresses.iter().try_for_each(|it| netlink.add_address(index, *it)).map_err(refused)?;
     }

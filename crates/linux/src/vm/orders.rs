@@ -15,8 +15,8 @@ pub struct Orders {
     pub optional: Vec<PathBuf>,
     /// How many pairs of network cards to wait for.
     pub cables: u8,
-    /// Of each card with a wire that leads out: its hardware address, and the addresses that it is to have.
-    pub wires: Vec<(String, Vec<Prefix>)>,
+    /// Of each card with a wire that leads out: its hardware address, its name, and the addresses that it is to have.
+    pub wires: Vec<(String, String, Vec<Prefix>)>,
     /// The folder that is shared with the host, where the command is carried out.
     pub folder: PathBuf,
     /// Variables of the command's environment.
@@ -39,9 +39,9 @@ impl Orders {
         self.modules.iter().for_each(|module| entry("module", &path(module)));
         self.optional.iter().for_each(|module| entry("optional", &path(module)));
         entry("cables", self.cables.to_string().as_bytes());
-        for (mac, addresses) in &self.wires {
-            let words: Vec<String> =
-                std::iter::once(mac.clone()).chain(addresses.iter().map(ToString::to_string)).collect();
+        for (mac, name, addresses) in &self.wires {
+            let card = [mac.clone(), name.clone()].into_iter();
+            let words: Vec<String> = card.chain(addresses.iter().map(ToString::to_string)).collect();
             entry("wire", words.join(" ").as_bytes());
         }
         entry("folder", &path(&self.folder));
@@ -63,8 +63,8 @@ impl Orders {
                 b"cables" => orders.cables = text.parse().unwrap_or(0),
                 b"wire" => {
                     let mut words = text.split(' ');
-                    let mac = words.next().unwrap_or_default().to_owned();
-                    orders.wires.push((mac, words.filter_map(Prefix::parse).collect()));
+                    let [mac, name] = [0, 1].map(|_| words.next().unwrap_or_default().to_owned());
+                    orders.wires.push((mac, name, words.filter_map(Prefix::parse).collect()));
                 }
                 b"folder" => orders.folder = path,
                 b"set" => orders.environment.extend(text.split_once('=').map(|(a, b)| (a.into(), b.into()))),
@@ -91,7 +91,7 @@ mod tests {
             modules in prop::collection::vec("/[a-z/ ]{1,12}", 0..4),
             optional in prop::collection::vec("/[a-z/ ]{1,12}", 0..4),
             cables: u8,
-            wires in prop::collection::vec(("[0-9a-f:]{1,17}", prop::collection::vec(prefixes(), 0..3)), 0..3),
+            wires in prop::collection::vec(("[0-9a-f:]{1,17}", "[a-z0-9.]{1,15}", prop::collection::vec(prefixes(), 0..3)), 0..3),
             folder in "/\\PC{0,12}",
             set in prop::collection::vec(("[A-Z_]{1,8}", "\\PC{0,12}"), 0..4),
             words in prop::collection::vec("\\PC{0,12}", 0..6),

@@ -37,6 +37,8 @@ pub enum WireEnd {
 /// A card of a machine whose wire leads out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wire {
+    /// What the card is called in the machine; none: `wire0`, `wire1`, ….
+    pub name: Option<String>,
     /// Where to.
     pub to: WireEnd,
     /// The addresses of the card, in the machine.
@@ -44,11 +46,15 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// From `tap:NAME` or `unix:PATH`, with `=ADDRESS/LENGTH,…` behind it or not.
+    /// From `tap:NAME` or `unix:PATH`, with `=ADDRESS/LENGTH,…` behind it or not, and with `CARD@` before it or not.
     ///
     /// # Errors
     /// Input, with what is wrong.
     pub fn parse(text: &str) -> Result<Wire> {
+        let (name, text) = match text.split_once('@') {
+            Some((name, text)) if !name.contains(':') => (Some(card_name(name)?), text),
+            _ => (None, text),
+        };
         let (place, addresses) = text.rsplit_once('=').map_or((text, None), |(place, it)| (place, Some(it)));
         let to = match place.split_once(':') {
             Some(("tap", name)) if !name.is_empty() => WireEnd::Tap(name.to_owned()),
@@ -65,11 +71,16 @@ impl Wire {
             })
         };
         let addresses = addresses.map_or(Ok(vec![]), |list| list.split(',').map(address).collect())?;
-        Ok(Wire { to, addresses })
+        Ok(Wire { name, to, addresses })
     }
 
-    /// What the card is called in the machine.
-    pub fn card(number: usize) -> String {
+    /// What the card is called in the machine, and to QEMU where nobody says a name.
+    pub fn card(&self, number: usize) -> String {
+        self.name.clone().unwrap_or_else(|| Wire::id(number))
+    }
+
+    /// What QEMU calls it.
+    pub(super) fn id(number: usize) -> String {
         format!("wire{number}")
     }
 
@@ -84,7 +95,7 @@ impl Wire {
     /// # Errors
     /// Input: no such tap, or a name that no socket can have. Host: the tap is in use or belongs to somebody else.
     pub(super) fn plug(&self, number: usize, reconnect: &str) -> Result<Plugged> {
-        let card = Wire::card(number);
+        let card = Wire::id(number);
         let inherited = |fd: OwnedFd, backend: &str, made| {
             boot::hand_down(&fd)
                 .map_err(|error| Problem::host(format!("no wire for the machine: {error}")))?;
@@ -103,6 +114,18 @@ impl Wire {
                 }
             },
         }
+    }
+}
+
+/// The name of a card, as an interface may be called.
+fn card_name(name: &str) -> Result<String> {
+    let is_one = (1..=15).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        && ![".", "..", "lo"].contains(&name);
+    match is_one {
+        true => Ok(name.to_owned()),
+        false => Err(Problem::input(format!("'{name}' is no name for a network card"))
+            .help("write for example eth0@tap:t0=10.0.0.2/24")),
     }
 }
 
@@ -172,14 +195,20 @@ mod tests {
         assert_eq!(wire.to, WireEnd::Tap("t0".into()));
         let addresses: Vec<String> = wire.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["10.0.0.2/24", "fd00::2/64"]);
+        let named = Wire::parse("eth0@tap:t0=10.0.0.2/24").unwrap();
+        assert_eq!((named.card(3), &named.to, wire.card(3)), ("eth0".into(), &wire.to, "wire3".into()));
+        let at = Wire::parse("unix:/tmp/a@b").unwrap();
+        assert_eq!((at.name, at.to), (None, WireEnd::Socket("/tmp/a@b".into())));
         let wire = Wire::parse("unix:/tmp/a=b/w=10.0.0.1/8").unwrap();
         assert_eq!((wire.to, wire.addresses.len()), (WireEnd::Socket("/tmp/a=b/w".into()), 1));
         assert_eq!(
             Wire::parse("unix:w").unwrap(),
-            Wire { to: WireEnd::Socket("w".into()), addresses: vec![] }
+            Wire { name: None, to: WireEnd::Socket("w".into()), addresses: vec![] }
         );
         for (text, wanted) in [
             ("t0", "'t0' is no end of a wire"),
+            ("lo@tap:t0", "'lo' is no name for a network card"),
+            ("a b@tap:t0", "'a b' is no name for a network card"),
             ("tap:", "'tap:' is no end of a wire"),
             ("udp:7", "'udp:7' is no end of a wire"),
             ("tap:t0=", "'' is not an address with a prefix length"),
@@ -197,7 +226,7 @@ mod tests {
         let path = folder.path().join("w");
         // The name of one that was killed.
         drop(UnixListener::bind(&path).unwrap());
-        let wire = Wire { to: WireEnd::Socket(path.clone()), addresses: vec![] };
+        let wire = Wire { name: None, to: WireEnd::Socket(path.clone()), addresses: vec![] };
         let first = wire.plug(0, AGAIN).unwrap();
         assert!(first.backend.starts_with("stream,server=on,addr.type=fd,addr.str="), "{}", first.backend);
         let second = wire.plug(1, AGAIN).unwrap();
@@ -219,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_tap_is_made_by_its_owner() {
-        let wire = Wire { to: WireEnd::Tap("pathlab-none".into()), addresses: vec![] };
+        let wire = Wire { name: None, to: WireEnd::Tap("pathlab-none".into()), addresses: vec![] };
         let refused = wire.plug(0, AGAIN).err().unwrap().to_string();
         assert!(refused.contains("there is no tap 'pathlab-none'"), "{refused}");
     }
