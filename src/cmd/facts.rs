@@ -8,11 +8,12 @@ use experiment::Notices;
 use experiment::doctor::{FactWish, take};
 use experiment::hosts::remote::refuse_link_local;
 use linux::observe::next_hop;
+use linux::sys::netns;
 use record::facts::{Fact, Facts, Known, SCHEMA};
 use record::unit::{duration, many};
 use record::{Problem, Result};
 use std::net::{IpAddr, ToSocketAddrs};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -67,7 +68,9 @@ fn counted(facts: &Facts) -> (u64, u64) {
 /// Facts of the place that was asked for, with a bar when it takes long.
 pub(super) fn taken(args: &WhereArgs, output: &Output) -> Result<Facts> {
     experiment::interruptible()?;
-    let wish = FactWish { nodes: nodes(args)?, interface: interface(args)?, window: args.duration };
+    let nodes = nodes(args)?;
+    let interface = interface(args, nodes.as_deref())?;
+    let wish = FactWish { nodes, interface, window: args.duration };
     let (screen, total) = (Screen::new(output), args.duration.as_millis() as u64);
     let mut facts = take(&wish, |over| screen.part("watching counters", over.as_millis() as u64, total))?;
     facts.nodes.iter_mut().for_each(|(name, node)| node.place = leading(args, name));
@@ -100,14 +103,24 @@ fn nodes(args: &WhereArgs) -> Result<Option<Vec<(String, OwnedFd)>>> {
     Ok(Some(all))
 }
 
-/// The interface that was asked for, or the one that leads to the host that was.
-fn interface(args: &WhereArgs) -> Result<Option<String>> {
+/// The interface that was asked for, or the one that leads to the host that was, from here or from the one namespace that is looked
+/// into. Names of hosts are looked up here alone: in a namespace it may take long to find nobody to ask.
+fn interface(args: &WhereArgs, nodes: Option<&[(String, OwnedFd)]>) -> Result<Option<String>> {
     let Some(word) = &args.target else { return Ok(None) };
-    let elsewhere = args.namespace.is_some() || args.lab.is_some();
-    if elsewhere || PathBuf::from(format!("/sys/class/net/{word}")).exists() {
-        return Ok(Some(word.clone()));
-    }
-    next_hop::interface_to(address(word)?).map(Some)
+    let leading = |to: Option<IpAddr>| match to {
+        Some(to) if !next_hop::is_interface(word)? => next_hop::interface_to(to),
+        _ => Ok(word.clone()),
+    };
+    let found = match nodes {
+        None if next_hop::is_interface(word)? => Ok(word.clone()),
+        None => leading(Some(address(word)?)),
+        Some([(node, namespace)]) => {
+            let closed = |error| Problem::host(format!("it cannot be entered: {error}")).at(node);
+            netns::within(namespace.as_fd(), || leading(word.parse().ok())).map_err(closed)?
+        }
+        Some(_) => Ok(word.clone()),
+    };
+    found.map(Some)
 }
 
 fn address(word: &str) -> Result<IpAddr> {

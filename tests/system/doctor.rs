@@ -245,6 +245,10 @@ fn facts_of_another_host_are_judged_as_those_of_this_one() {
     let without = rule(&run(&["doctor", "--facts", &file, "--json"]));
     assert_eq!(without["status"], "unknown");
     assert!(without["evidence"].as_str().unwrap().contains("--peer"), "{without}");
+    // A host is asked for there, where the node is: by the interface that leads to it.
+    let towards = run(&["doctor", "10.0.0.2", "--lab", &node, "--duration", "10ms", "--json"]);
+    let judged = String::from_utf8_lossy(&towards.stdout);
+    assert!(judged.contains("\"a:eth0\"") && !judged.contains("\"a:lo\""), "{}", code(&towards));
     // What is no file of facts, and what is not there, is said in one sentence.
     std::fs::write(at("other.json"), "{\"schema\":\"x\"}").unwrap();
     for arguments in [

@@ -33,6 +33,16 @@ pub struct NextHop {
     pub destination: Mac,
 }
 
+/// Whether there is an interface of that name, in the network namespace of the calling thread. Not asked of `/sys`, which may be
+/// that of another namespace (`nsenter --net`) or not there.
+///
+/// # Errors
+/// Host: the interfaces cannot be listed.
+pub fn is_interface(name: &str) -> Result<bool> {
+    let links = Netlink::open().links().map_err(|refusal| cannot("list the interfaces", &refusal))?;
+    Ok(links.iter().any(|link| link.name == name))
+}
+
 /// The interface that leads to an address, in the network namespace of the calling thread.
 ///
 /// # Errors
@@ -163,6 +173,7 @@ mod tests {
     fn loopback_is_found_by_its_address_and_needs_no_neighbour() {
         let address = "127.0.0.1".parse().unwrap();
         assert_eq!(interface_with(address).unwrap(), "lo");
+        assert!(is_interface("lo").unwrap() && !is_interface("127.0.0.1").unwrap());
         assert_eq!(next_hop(address).unwrap().interface, "lo");
         let nowhere = interface_with("192.0.2.1".parse().unwrap()).unwrap_err();
         assert!(nowhere.to_string().contains("192.0.2.1"), "{nowhere}");
