@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::look::{WORK, any_moved, count, most, percent, uneven, when};
+use super::look::{WORK, any_moved, becomes, count, most, percent, uneven, when};
 use super::{Advice, At, DoctorRule};
+
+/// Where the card has one queue.
+const NO_MORE_QUEUES: Advice =
+    Advice::Say("let the hypervisor offer more queues (QEMU: queues=N, vectors=2N+2)");
 
 /// Rows.
 pub(super) const RULES: &[DoctorRule] = &[
@@ -39,9 +43,8 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["bond.mode", "tcp.reord_seen"],
         condition: "balance-rr, and connections that saw reordering",
         meaning: "this mode reorders by design",
-        advice: Advice::Run(
-            "ip link set IF type bond mode 802.3ad",
-            "ip link set IF type bond mode balance-rr",
+        advice: Advice::Say(
+            "make the bond anew with mode 802.3ad: the kernel changes the mode only while a bond is down and has no ports",
         ),
         effect: "order is kept",
         risk: "one flow has one link",
@@ -282,13 +285,16 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["queues.rx", "cpus"],
         condition: "one queue in a virtual machine with more than two CPUs",
         meaning: "one thread of the hypervisor moves everything",
-        advice: Advice::Knob("channels.combined", "{cpus}"),
+        advice: Advice::Knob("channels.combined", "NEW"),
         effect: "frame rate times the queues; the hypervisor must offer them (queues=N)",
         risk: "",
         source: "i40e README, virtual machines",
         look: |look| {
             let (queues, cpus) = (look.number("queues.rx")?, look.number("cpus")?);
-            when(queues == 1.0 && cpus > 2.0, 0.4, format!("{queues} queue, {cpus} CPUs"))
+            let most = look.number("channels.combined-max").unwrap_or(cpus).min(cpus);
+            let found =
+                becomes(queues == 1.0 && cpus > 2.0, 0.4, format!("{queues} queue, {cpus} CPUs"), most)?;
+            Ok(found.map(|found| if most > 1.0 { found } else { found.advising(NO_MORE_QUEUES) }))
         },
     },
     DoctorRule {

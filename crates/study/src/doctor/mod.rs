@@ -535,7 +535,7 @@ fn commands(advice: Advice, place: &Place<'_>, new: &str) -> (String, String) {
 }
 
 /// Commands of the system that are about the namespace in which they are given.
-const OF_NAMESPACES: [&str; 3] = ["ethtool ", "ip ", "hwstamp_ctl "];
+const OF_NAMESPACES: [&str; 4] = ["ethtool ", "ip ", "tc ", "hwstamp_ctl "];
 
 /// Words with what they want put in, and those commands so that they are about the place's namespace.
 fn entering(words: &str, place: &Place<'_>, new: &str) -> String {
@@ -554,7 +554,10 @@ fn entering(words: &str, place: &Place<'_>, new: &str) -> String {
     let one = |part: &str| {
         let is_of = OF_NAMESPACES.iter().any(|begin| part.starts_with(begin));
         let enter = if is_of { enter.as_str() } else { "" };
-        format!("{enter}{}", filled(part, place, new, quoted))
+        // A setting that a text ends with is made there, too.
+        let within =
+            if part.contains("pathlab tune set ") { within(&[""], place.within) } else { String::new() };
+        format!("{enter}{}{within}", filled(part, place, new, quoted))
     };
     words.split("; ").map(one).collect::<Vec<_>>().join("; ")
 }
@@ -607,8 +610,10 @@ fn may_flap(knob: &str) -> bool {
     FLAPPING.iter().any(|begin| knob.starts_with(begin))
 }
 
-/// Sysctls that every namespace shows and only the first one can set.
-const OF_FIRST: [&str; 5] = [
+/// Sysctls that only the first namespace can set, whether the others show them or not.
+const OF_FIRST: [&str; 7] = [
+    "sysctl net.core.rps_sock_flow_entries",
+    "sysctl net.core.netdev_tstamp_prequeue",
     "sysctl net.core.rmem_max",
     "sysctl net.core.wmem_max",
     "sysctl net.core.rmem_default",
@@ -625,8 +630,22 @@ fn named(knob: &str, interface: &str) -> String {
     }
 }
 
-/// How knobs of one place are set, to which `within` leads.
+/// How knobs of one place are set, to which `within` leads: those that only the first namespace can set by a command of their own.
 fn tune(knobs: &[(&str, String)], interface: &str, within: &str) -> String {
+    let (first, others): (Vec<_>, Vec<_>) = knobs.iter().cloned().partition(|(knob, _)| is_of_first(knob));
+    let parts = match within.is_empty() {
+        true => vec![knobs],
+        false => vec![first.as_slice(), others.as_slice()],
+    };
+    let parts = parts.into_iter().filter(|knobs| !knobs.is_empty());
+    parts.map(|knobs| tune_together(knobs, interface, within)).collect::<Vec<_>>().join("; ")
+}
+
+fn is_of_first(knob: &str) -> bool {
+    OF_FIRST.contains(&knob)
+}
+
+fn tune_together(knobs: &[(&str, String)], interface: &str, within: &str) -> String {
     let flaps = if knobs.iter().any(|(knob, _)| may_flap(knob)) { " --allow-link-flap" } else { "" };
     let is_sysctl = |knob: &str| knob.starts_with("sysctl ");
     let set = |(knob, value): &(&str, String)| {
@@ -643,6 +662,6 @@ fn tune(knobs: &[(&str, String)], interface: &str, within: &str) -> String {
 
 /// The option that leads to the namespace of knobs, behind a blank; none for those that only the first one can set.
 fn within(knobs: &[&str], place: &str) -> String {
-    let option = place.split_once(' ').filter(|_| knobs.iter().any(|knob| !OF_FIRST.contains(knob)));
+    let option = place.split_once(' ').filter(|_| !knobs.iter().all(|knob| is_of_first(knob)));
     option.map_or(String::new(), |(option, word)| format!(" {option} {}", quoted(word)))
 }

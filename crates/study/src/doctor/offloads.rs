@@ -438,7 +438,11 @@ pub(super) const RULES: &[DoctorRule] = &[
                 count(frames),
                 percent(busiest(look)?)
             );
-            when(single && queues > 1.0 && frames > 100_000.0, 0.2, evidence)
+            let found = when(single && queues > 1.0 && frames > 100_000.0, 0.2, evidence)?;
+            // What has classes is no knob.
+            let replace = Advice::Run("tc qdisc replace dev IF root mq", "make it again: {qdisc.kinds}");
+            let is_tree = ["htb", "hfsc", "drr", "qfq", "prio", "ets"].contains(&kind.as_str());
+            Ok(found.map(|found| if is_tree { found.advising(replace) } else { found }))
         },
     },
     DoctorRule {
@@ -472,7 +476,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         condition: "a transmit queue holds over a millisecond at its limit, or has no byte queue limit",
         meaning: "a queue below the qdisc, where no qdisc can help",
         advice: Advice::Say(
-            "a driver with byte queue limits; a shorter transmit ring: pathlab tune set IF ring.tx=256",
+            "a driver with byte queue limits; a shorter transmit ring: pathlab tune set IF ring.tx=256 --allow-link-flap",
         ),
         effect: "shorter times",
         risk: "throughput",

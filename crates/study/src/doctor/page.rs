@@ -35,7 +35,10 @@ fn row(rule: &DoctorRule) -> String {
         Advice::Knob(knob, "NEW") => format!("set `{knob}` to the value that it works out"),
         Advice::Knob(knob, value) => format!("set `{knob}` to `{value}`"),
         Advice::Knobs(knobs) => {
-            let one = |(knob, value): &(&str, &str)| format!("`{knob}` to `{value}`");
+            let one = |(knob, value): &(&str, &str)| match *value {
+                "NEW" => format!("`{knob}` to the value that it works out"),
+                value => format!("`{knob}` to `{value}`"),
+            };
             format!("set {}", knobs.iter().map(one).collect::<Vec<_>>().join(" and "))
         }
         Advice::PeerKnob(knob, _) => format!("at the other end, set `{knob}` to the value that it works out"),

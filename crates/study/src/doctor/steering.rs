@@ -16,6 +16,10 @@ fn softirq(look: &Look<'_>) -> Result<f64, Missing> {
     Ok(most(&look.shares("cpu.softirq", "cpu.total")?).1)
 }
 
+/// What a full ring wants that is as long as the driver can, or that no driver tells.
+const NO_LONGER_RING: Advice =
+    Advice::Say("less at a time: pacing (fq), byte queue limits; or a faster link");
+
 /// Rows.
 pub(super) const RULES: &[DoctorRule] = &[
     DoctorRule {
@@ -197,10 +201,10 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &["sysctl net.core.rps_sock_flow_entries", "rps_flow_cnt", "flows.active", "cpus"],
         condition: "no RFS with many flows and several CPUs",
         meaning: "soft interrupts and the reader are on different CPUs: cache misses",
-        advice: Advice::Run(
-            "sysctl net.core.rps_sock_flow_entries=32768; for q in /sys/class/net/IF/queues/rx-*; do echo NEW > $q/rps_flow_cnt; done",
-            "sysctl net.core.rps_sock_flow_entries={sysctl net.core.rps_sock_flow_entries}; write back: {rps_flow_cnt}",
-        ),
+        advice: Advice::Knobs(&[
+            ("sysctl net.core.rps_sock_flow_entries", "32768"),
+            ("rps_flow_cnt@*", "NEW"),
+        ]),
         effect: "5 to 20 % more",
         risk: "reordering when a reader moves",
         source: "kernel, networking/scaling.rst; ice README (aRFS)",
@@ -227,7 +231,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         condition: "as many transmit queues as CPUs without XPS, or two CPUs at one queue",
         meaning: "CPUs wait for the lock of a queue, or send on another node",
         advice: Advice::Run(
-            "set_xps_rps IF, or for each CPU one queue: echo MASK > /sys/class/net/IF/queues/tx-N/xps_cpus",
+            "set_xps_rps IF, or for each CPU one queue: pathlab tune set IF xps_cpus@tx-N=CPU",
             "write back: {xps_cpus}",
         ),
         effect: "more frames sent",
@@ -323,7 +327,10 @@ pub(super) const RULES: &[DoctorRule] = &[
         look: |look| {
             let (requeues, timeouts) = (look.per_s("qdisc.requeues")?, look.moved("tx_timeout")?);
             let evidence = format!("{} requeues/s, {} transmit timeouts", count(requeues), count(timeouts));
-            when(requeues > 1000.0 || timeouts > 0.0, 0.1, evidence)
+            let found = when(requeues > 1000.0 || timeouts > 0.0, 0.1, evidence)?;
+            let (now, most) = (look.number("ring.tx"), look.number("ring.tx-max"));
+            let can_grow = most.is_ok_and(|most| now.is_ok_and(|now| now < most));
+            Ok(found.map(|found| if can_grow { found } else { found.advising(NO_LONGER_RING) }))
         },
     },
     DoctorRule {

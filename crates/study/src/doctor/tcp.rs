@@ -3,6 +3,11 @@
 use super::look::{Found, Look, Missing, any_moved, any_of, becomes, count, percent, when};
 use super::{Advice, At, DoctorRule};
 
+/// A connection that has not what is set: setting it does not change what there is.
+const ITS_OWN_CHOICE: Advice = Advice::Say(
+    "look who asks for another (TCP_CONGESTION, 'ip route' with congctl); a connection that began before it was set is to be begun again",
+);
+
 /// A limit of TCP's own time counts from this part of the busy time on.
 const LIMITED: f64 = 0.05;
 
@@ -279,7 +284,9 @@ pub(super) const RULES: &[DoctorRule] = &[
                 None => "tcp_window_scaling is 0".into(),
             };
             let is_held_back = worst.as_ref().is_none_or(|who| nearness(who) > 0.5);
-            when(off || worst.is_some(), if is_held_back { 0.7 } else { 0.05 }, evidence)
+            let found = when(off || worst.is_some(), if is_held_back { 0.7 } else { 0.05 }, evidence)?;
+            let there = Advice::PeerKnob("sysctl net.ipv4.tcp_window_scaling", "1");
+            Ok(found.map(|found| if off { found } else { found.advising(there) }))
         },
     },
     DoctorRule {
@@ -338,7 +345,9 @@ pub(super) const RULES: &[DoctorRule] = &[
                 Some((who, name)) => format!("{who} uses {name}, {set} is set"),
                 None => format!("{set} is set; there are: {there}"),
             };
-            becomes(old || other.is_some(), if old { 0.4 } else { 0.1 }, evidence, better.unwrap_or("cubic"))
+            let loss = if old { 0.4 } else { 0.1 };
+            let found = becomes(old || other.is_some(), loss, evidence, better.unwrap_or("cubic"))?;
+            Ok(found.map(|found| if old { found } else { found.advising(ITS_OWN_CHOICE) }))
         },
     },
     DoctorRule {

@@ -277,6 +277,39 @@ fn what_is_advised_goes_with_what_was_found() {
         (command.as_str(), undo.as_str()),
         ("pathlab tune set eth0 qdisc=fq", "pathlab tune undo eth0:qdisc")
     );
+    // What is so already, or cannot be more, is not advised.
+    let facts = |id: &str, facts: &str| {
+        let rule = rules().find(|rule| rule.id == id).unwrap();
+        let mut known = parsed(facts).0;
+        let given = rule
+            .given
+            .iter()
+            .map(|(name, words)| ((*name).to_owned(), value(words.split('|').next().unwrap())));
+        known.extend(given);
+        ends(rule, &known, &Known::new()).command
+    };
+    let requeues = "qdisc.requeues=0->9000 tx_timeout=0->0";
+    assert!(facts("RNG-03", requeues).starts_with("less at a time"));
+    assert!(
+        facts("RNG-03", &format!("{requeues} ring.tx=512 ring.tx-max=512")).starts_with("less at a time")
+    );
+    let longer = facts("RNG-03", &format!("{requeues} ring.tx=256 ring.tx-max=512"));
+    assert_eq!(longer, "pathlab tune set eth0 ring.tx=512 --allow-link-flap");
+    assert!(facts("VM-01", "queues.rx=1 cpus=8 channels.combined-max=1").starts_with("let the hypervisor"));
+    assert!(facts("VM-01", "queues.rx=1 cpus=8 channels.combined-max=4").contains("channels.combined=4 "));
+    let shaped =
+        "queues.tx=8 cpu.busy@0=0->90 cpu.total@0=0->100 stats.rx_packets=0->9 stats.tx_packets=0->900000";
+    assert_eq!(facts("QD-04", &format!("qdisc.kind=htb {shaped}")), "tc qdisc replace dev eth0 root mq");
+    let scaled = "tcp.wscale@a>b=0 tcp.rtt_us@a>b=1000";
+    let there = facts("TCP-04", &format!("\"sysctl net.ipv4.tcp_window_scaling\"=1 {scaled}"));
+    assert_eq!(there, "at the other end: pathlab tune set net.ipv4.tcp_window_scaling=1");
+    let names =
+        "\"sysctl net.ipv4.tcp_available_congestion_control\"=\"reno cubic bbr\" tcp.congestion@a>b=cubic";
+    let chosen =
+        |set: &str| facts("TCP-06", &format!("\"sysctl net.ipv4.tcp_congestion_control\"={set} {names}"));
+    assert!(
+        chosen("bbr").starts_with("look who asks for another") && chosen("reno").contains("control=cubic")
+    );
     // What it was there, nobody knows here.
     assert_eq!(found("TCP-01", 0).1, "at the other end: pathlab tune undo net.ipv4.tcp_rmem");
 }
@@ -298,6 +331,15 @@ fn commands_are_about_the_namespace_that_was_looked_into() {
     assert_eq!(advised("QD-03", "--in blue"), "pathlab tune set eth0 qdisc=fq --in blue");
     assert_eq!(advised("QD-03", ""), "pathlab tune set eth0 qdisc=fq");
     assert!(!advised("UDP-01", "--in blue").contains("--in"), "only the first namespace can set it");
+    assert!(!advised("SOFT-09", "--in blue").contains("--in"), "only the first namespace has it");
+    assert_eq!(
+        advised("RFS-01", "--in blue"),
+        "pathlab tune set net.core.rps_sock_flow_entries=32768; pathlab tune set eth0 'rps_flow_cnt@*=32768' --in blue"
+    );
+    assert!(advised("RFS-01", "").starts_with("pathlab tune set eth0 net.core.rps_sock_flow_entries=32768 "));
+    assert_eq!(advised("QD-07", "--in blue"), "ip netns exec blue tc qdisc del dev eth0 root");
+    assert!(advised("QD-06", "--in blue").ends_with("set eth0 ring.tx=256 --allow-link-flap --in blue"));
+    assert!(advised("XPS-01", "--lab l/a").ends_with("set eth0 xps_cpus@tx-N=CPU --lab l/a"));
     for (place, begin) in [
         ("--in blue", "ip netns exec blue ethtool -X eth0 "),
         ("--in pid:7", "nsenter --net=/proc/7/ns/net ethtool -X eth0 "),
