@@ -1,10 +1,10 @@
 //! The qdisc at the root of an interface: read, replaced, and made again as it was.
 //!
-//! **What.** [`Root`] keeps kind, handle and the bytes of the options as the kernel tells them, so that any qdisc without classes can be made
-//! again, whatever its options mean.
+//! **What.** [`Root`] keeps kind, handle and the bytes of the options as the kernel tells them, so that a qdisc without classes can be made
+//! again, whatever its options mean; of an HTB, whose options the kernel tells otherwise than it takes them, as it takes them.
 //!
-//! **Price.** Classes and filters below a root are not kept: who has some is told by [`Netlink::root`], and shall leave it alone. What waits
-//! in a qdisc that is replaced is lost, and its counters begin anew.
+//! **Price.** Classes and filters below a root are not kept, nor is what the kernel does not tell of some kinds: what would be lost is told
+//! by [`Netlink::root`], and the qdisc shall be left alone then. What waits in a qdisc that is replaced is lost, and its counters begin anew.
 
 use record::snapshot::TC_ROOT;
 
@@ -23,9 +23,10 @@ const REPLACE: u16 = 0x100;
 const CREATE: u16 = 0x400;
 /// Bytes of `struct tcmsg`.
 const HEADER_BYTES: usize = 20;
-/// `TCA_KIND`, `TCA_OPTIONS`.
+/// `TCA_KIND`, `TCA_OPTIONS`, `TCA_STAB`.
 const KIND: u16 = 1;
 const OPTIONS: u16 = 2;
+const SIZES: u16 = 8;
 
 /// The kinds whose classes somebody makes, one by one.
 const TREES: [&str; 5] = ["htb", "hfsc", "drr", "qfq", "cbq"];
@@ -39,8 +40,8 @@ pub struct Root {
     pub handle: u32,
     /// Its options.
     pub options: Vec<u8>,
-    /// It has classes or filters that somebody made.
-    pub has_others: bool,
+    /// What it has that could not be put back, if anything.
+    pub lost: Option<&'static str>,
 }
 
 /// `struct tcmsg`.
@@ -57,10 +58,12 @@ impl Netlink {
         // Queues of mq that the kernel made have no handle of their own.
         let made =
             |message: &&Vec<u8>| !is_root(message) && !is_ingress(message) && u32_at(message, 8) != Some(0);
-        root.has_others = all.iter().any(|message| made(&message));
         // All others have the classes that their options say, or that the interface's queues are.
         let is_tree = TREES.contains(&root.kind.as_str()) && !self.below(GET_CLASS, index)?.is_empty();
-        root.has_others |= is_tree || (root.handle != 0 && !self.filters(index, root.handle)?.is_empty());
+        let has_others = is_tree
+            || all.iter().any(|message| made(&message))
+            || (root.handle != 0 && !self.filters(index, root.handle)?.is_empty());
+        root.lost = has_others.then_some("classes, filters or other qdiscs below it").or(root.lost);
         Ok(Some(root))
     }
 
@@ -103,10 +106,32 @@ fn is_ingress(message: &[u8]) -> bool {
 
 fn parse(message: &[u8]) -> Root {
     let attributes = after(message, HEADER_BYTES);
-    Root {
-        kind: attributes.get(KIND).map(text).unwrap_or_default(),
-        handle: u32_at(message, 8).unwrap_or(0),
-        options: attributes.get(OPTIONS).unwrap_or_default().to_vec(),
-        has_others: false,
+    let kind = attributes.get(KIND).map(text).unwrap_or_default();
+    let mut options = attributes.get(OPTIONS).unwrap_or_default().to_vec();
+    if kind == "htb" {
+        as_taken(&mut options);
+    }
+    let lost = match kind.as_str() {
+        _ if attributes.get(SIZES).is_some() => Some("a table of sizes (stab)"),
+        // `TCA_RED_STAB` and its like are required and never told.
+        "red" | "gred" | "choke" => Some("a table of averages that the kernel does not tell"),
+        // The last word of `struct tc_netem_qopt`; its distribution (`TCA_NETEM_DELAY_DIST`) is never told.
+        "netem" if u32_at(&options, 20).is_some_and(|jitter| jitter > 0) => {
+            Some("a distribution of its jitter that the kernel does not tell")
+        }
+        _ => None,
+    };
+    Root { kind, handle: u32_at(message, 8).unwrap_or(0), options, lost }
+}
+
+/// `TCA_HTB_INIT`, and the version that `htb_init` wants: the high half of what `htb_dump` tells.
+const HTB_INIT: [u8; 2] = 2u16.to_ne_bytes();
+const HTB_VERSION: [u8; 4] = 3u32.to_ne_bytes();
+
+/// The options of an HTB as the kernel takes them: `struct tc_htb_glob` comes first, and its last word counts frames without a class.
+fn as_taken(options: &mut [u8]) {
+    if options.len() >= 24 && options[2..4] == HTB_INIT {
+        options[4..8].copy_from_slice(&HTB_VERSION);
+        options[20..24].fill(0);
     }
 }

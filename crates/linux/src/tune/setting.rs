@@ -134,9 +134,9 @@ impl Setting {
 
     fn write_root(&self, text: &str) -> Answer {
         let mut netlink = Netlink::open();
-        if netlink.root(self.index()?)?.is_some_and(|root| root.has_others) {
-            let text = "the qdisc has classes, filters or other qdiscs below it, which could not be put back";
-            return Err(refusal(libc::EBUSY, text));
+        if let Some(what) = netlink.root(self.index()?)?.and_then(|root| root.lost) {
+            let text = format!("the qdisc has {what}, which could not be put back");
+            return Err(refusal(libc::EBUSY, &text));
         }
         let root = parse_root(text).ok_or_else(|| refusal(libc::EINVAL, "this is no qdisc"))?;
         netlink.set_root(self.index()?, &root)
@@ -413,7 +413,7 @@ fn parse_root(text: &str) -> Option<Root> {
         kind: (*kind).into(),
         handle: handle << 16,
         options,
-        has_others: false,
+        lost: None,
     };
     match words.as_slice() {
         [DEFAULT] => Some(Root::default()),

@@ -139,6 +139,14 @@ fn a_qdisc_comes_back_with_its_handle_and_every_option() {
         there_and_back("qdisc", Some("v0"), "pfifo", ("tc qdisc show dev v0", "pfifo"));
         there_and_back("qdisc", Some("v0"), "default", ("tc qdisc show dev v0", "noqueue"));
         assert_eq!(show(), before);
+        // An HTB is told otherwise than it is taken, and counts in its options.
+        must("tc qdisc replace dev v0 root handle 1: htb default 10 r2q 20 direct_qlen 7");
+        let before = show();
+        there_and_back("qdisc", Some("v0"), "pfifo", ("tc qdisc show dev v0", "pfifo"));
+        assert_eq!(show(), before);
+        must("tc qdisc replace dev v0 root stab overhead 4 tbf rate 5mbit burst 20kb latency 30ms");
+        let refused = find("qdisc", Some("v0")).unwrap().set("pfifo".into()).unwrap_err();
+        assert!(refused.text.contains("a table of sizes"), "{refused}");
         must("tc qdisc replace dev v1 root handle 9: htb");
         must("tc class add dev v1 parent 9: classid 9:1 htb rate 1mbit");
         let refused = find("qdisc", Some("v1")).unwrap().set("pfifo".into()).unwrap_err();
@@ -223,7 +231,7 @@ fn values_of_ethtool_are_bytes_of_the_width_of_their_attribute() {
 
 #[test]
 fn a_qdisc_is_written_as_it_is_read() {
-    let root = Root { kind: "tbf".into(), handle: 0x77_0000, options: vec![1, 0xab], has_others: false };
+    let root = Root { kind: "tbf".into(), handle: 0x77_0000, options: vec![1, 0xab], lost: None };
     let text = root_text(Some(&root));
     assert_eq!(text, "tbf handle 77 options 01:ab");
     assert_eq!(parse_root(&text), Some(root));
