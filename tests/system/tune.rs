@@ -174,6 +174,44 @@ fn changes_lie_on_each_other_and_what_somebody_else_set_stays() {
     );
     assert!(undone.contains("tcp_ecn: 1 → 2") || undone.contains("tcp_ecn: 1 → 0"), "{undone}");
     bench.lab.must("a", "ip link set tu0 txqueuelen 1000");
+    assert_eq!((bench.state(), bench.journals()), (before.clone(), 0));
+    // What somebody else set lies between two changes: the upper one is undone to it.
+    bench.must(&["set", "txqueuelen=10", "tu0"]);
+    bench.lab.must("a", "ip link set tu0 txqueuelen 55");
+    bench.must(&["set", "txqueuelen=20", "tu0"]);
+    let undone = bench.must(&["undo", "--all"]);
+    assert!(
+        undone.contains("tu0:txqueuelen: 20 → 55") && undone.contains("left at 55: somebody else"),
+        "{undone}"
+    );
+    bench.lab.must("a", "ip link set tu0 txqueuelen 1000");
+    assert_eq!((bench.state(), bench.journals()), (before, 0));
+}
+
+#[test]
+fn what_cannot_be_put_back_is_not_said_to_be_somebody_elses() {
+    let _turn = beside();
+    let Some(bench) = Bench::up("tune undo where the files are read-only") else { return };
+    let before = bench.state();
+    bench.must(&["set", "net.ipv4.tcp_sack=0", "txqueuelen=7", "tu0"]);
+    let mut inside = Command::new("unshare");
+    let script = "mount -o bind,ro /proc/sys /proc/sys && exec \"$@\"";
+    inside
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .envs(bench.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let undo = bench.command(&["undo", "--all"]);
+    let refused = inside.arg(undo.get_program()).args(undo.get_args()).output().unwrap();
+    let (told, said) = (String::from_utf8_lossy(&refused.stdout), String::from_utf8_lossy(&refused.stderr));
+    assert_eq!(refused.status.code(), Some(3), "{told}{said}");
+    assert!(
+        told.contains("txqueuelen: 7 → 1000") && told.contains("tcp_sack: still 0: it could not be put back"),
+        "{told}"
+    );
+    assert!(
+        said.contains("of its namespace: Read-only file system") && said.contains("pathlab tune undo"),
+        "{said}"
+    );
+    bench.must(&["undo", "--all"]);
     assert_eq!((bench.state(), bench.journals()), (before, 0));
 }
 

@@ -140,7 +140,7 @@ impl Record {
                 self.header.name
             ))
             .help(
-                "the journal is kept; try again with 'pathlab lab down' or 'pathlab undo' as the same user",
+                "the journal is kept; try again as the same user: settings with 'pathlab tune undo', labs with 'pathlab lab down'",
             )),
         }
     }

@@ -80,6 +80,7 @@ fn is_rounded(change: &KnobChange) -> bool {
 pub fn undone(changes: &[KnobChange]) -> String {
     lines(changes, "nothing was changed", anywhere, |change| match change.state {
         ChangeState::Gone => "left: it is gone, or has another name now".into(),
+        ChangeState::Set => format!("still {}: it could not be put back", shortened(&change.set)),
         ChangeState::Undone => format!("{} → {}", shortened(&change.set), shortened(&change.was)),
         _ => foreign(change),
     })

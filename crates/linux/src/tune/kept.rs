@@ -475,13 +475,30 @@ pub fn undo(
     let (mut all, damaged) = kept(journals);
     all.retain(|one| one.is_in(netns) && which(&one.change));
     all.reverse();
-    let undone: Vec<Result<()>> = all.iter().map(|one| journals.undo(&one.journal)).collect();
-    let failed = undone.into_iter().find_map(Result::err).or(damaged);
+    let (mut undone, mut failed) = (vec![], damaged);
+    for one in &all {
+        let went = journals.undo(&one.journal);
+        undone.push((went.is_ok(), now(&one.change.name, &one.at)));
+        failed = failed.or(went.err());
+    }
     let first = |one: &Kept| {
         all.iter().rev().find(|other| other.is_same_knob(one)).map(|other| other.change.was.clone())
     };
-    let seen = |one: &Kept| one.clone().seen(&first(one).unwrap_or_default(), ChangeState::Undone);
-    Ok((all.iter().map(seen).collect(), failed))
+    // Looked at again when all are undone: one feature may depend on another.
+    let seen = |(one, (went, then)): (&Kept, (bool, Option<String>))| {
+        let seen = one.clone().seen(&first(one).unwrap_or_default(), ChangeState::Undone);
+        match seen.state {
+            ChangeState::Foreign if !went && seen.now.as_ref() == Some(&one.change.set) => {
+                KnobChange { state: ChangeState::Set, ..seen }
+            }
+            // What was below it was somebody else's, and is again.
+            ChangeState::Foreign if then.as_ref() == Some(&one.change.was) => {
+                KnobChange { state: ChangeState::Undone, ..seen }
+            }
+            _ => seen,
+        }
+    };
+    Ok((all.iter().zip(undone).map(seen).collect(), failed))
 }
 
 /// Forgets the changes in namespaces that went with their lab: there is nothing left to put back.

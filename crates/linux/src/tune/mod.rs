@@ -326,7 +326,11 @@ impl journal::UndoStep for TuneStep {
 
 /// Why a setting could not be put back.
 fn failed(row: &Row, name: &str, at: &Scope, refusal: &Refusal) -> String {
-    let of = if let Scope::Interface(place) = at { &place.name } else { "the machine" };
+    let of = match at {
+        Scope::Interface(place) => &place.name,
+        Scope::Namespace(_) => "its namespace",
+        Scope::Machine => "the machine",
+    };
     match row.access {
         Access::ForAWhile(failed, _) => format!("{}: {refusal}", failed.replace("IF", of)),
         _ => format!("cannot put back {name} of {of}: {refusal}"),
