@@ -129,6 +129,7 @@ pub const TAP: Station = Station {
             }
         }),
         Claim::By(&[drop::AFTER_END], after_end),
+        Claim::By(&[], elsewhere),
         Claim::When(suspicious, &[RX_DROPPED]),
     ],
     strangers: |at| at.strangers(),
@@ -157,6 +158,21 @@ fn after_end(book: &mut Readings, gap: &mut Gap, at: &Visit) {
     let evidence = "the socket counted them when its reader had ended";
     gap.claim(drop::AFTER_END, late, DropSource::Counter, evidence);
     gap.queued = i64::try_from(gap.open().min(waiting(book, &sockets))).unwrap_or(0);
+}
+
+/// Says where the port listens when all came in by another interface: a host with several, whose routes do not lead to the one that has the
+/// address.
+fn elsewhere(book: &mut Readings, gap: &mut Gap, at: &Visit) {
+    let name = at.end.settings.port.split_once(':').map_or("", |(_, name)| name);
+    let listens = name.split_once('?').map_or(name, |(name, _)| name);
+    let Some(came) = at.ingress.filter(|came| !listens.is_empty() && *came != listens) else { return };
+    if gap.open() > 0 && at.end.read() == 0 && at.bridge != Some(listens) {
+        book.note(format!(
+            "frames came in at {} by {came}, and the receiver's port listens at {listens}, which has the address: test to an \
+             address of {came}, or change the route that leads by {came}",
+            at.node
+        ));
+    }
 }
 
 /// Marks the stations whose drops the witness cannot confirm. At the tap the receiving host goes on with its

@@ -41,6 +41,21 @@ fn copies_behind_the_port_are_no_loss_and_are_said() {
     assert_eq!(names, expected);
 }
 
+/// Policy routes led the frames to a second interface of the receiver; nothing said why none was read.
+#[test]
+fn frames_that_came_by_another_interface_than_the_port_listens_at_are_explained() {
+    for (port, is_elsewhere) in [("ring:eth1?frames=8", true), ("int:eth0", false)] {
+        let mut twin = Twin::new(TrafficKind::Frames, 4, &[false], true);
+        (0..50).for_each(|_| twin.send(Fate::SocketFull, Fate::Arrives));
+        twin.receiver.port_drops.clear();
+        twin.receiver.settings.port = port.into();
+        let ledger = twin.close();
+        let said =
+            ledger.notes.iter().any(|note| note.contains("by eth0, and the receiver's port listens at eth1"));
+        assert_eq!((ledger.unexplained, said), (50, is_elsewhere), "{:?}", ledger.notes);
+    }
+}
+
 /// A transmit ring's frames have their headers where the witness does not look, until a router has read them.
 #[test]
 fn drops_of_ring_frames_in_front_of_a_router_are_not_expected_of_the_witness() {
