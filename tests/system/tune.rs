@@ -166,6 +166,19 @@ fn changes_lie_on_each_other_and_what_somebody_else_set_stays() {
     assert_eq!(bench.must(&["diff", "--in", &a]), bench.must(&["diff"]));
     let kept = bench.must(&["diff"]);
     assert!(kept.lines().all(|line| line.starts_with(&format!("{a}: "))), "{kept}");
+    // So it is called, too, where the command that changed it was in there itself.
+    let mut inside = Command::new("nsenter");
+    let set = bench.command(&["undo"]);
+    inside.arg(format!("--net=/run/netns/{a}")).arg(set.get_program()).args([
+        "tune",
+        "set",
+        "tu0",
+        "napi_defer_hard_irqs=3",
+    ]);
+    inside.envs(set.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    assert!(inside.status().unwrap().success());
+    let line = format!("{a}: tu0:napi_defer_hard_irqs: 0 → 3");
+    assert!(bench.must(&["diff"]).contains(&line), "{}", bench.must(&["diff"]));
     assert!(kept.contains("and 55 now, which somebody else has set"), "{kept}");
     let undone = bench.must(&["undo", "--all"]);
     assert!(

@@ -255,15 +255,25 @@ fn names_in(folder: &str) -> impl Iterator<Item = String> {
 
 /// The namespace with that number: ours, one that is pinned to a file where `ip netns` pins them, or that of a process.
 pub fn find(inode: u64) -> Option<OwnedFd> {
+    Some(find_named(inode)?.1)
+}
+
+/// What the namespace with that number is called from here, as [`open`] takes it; `net:[N]`, as the kernel calls it, where nobody has it.
+pub fn called(inode: u64) -> String {
+    find_named(inode).map_or_else(|| format!("net:[{inode}]"), |(name, _)| name)
+}
+
+fn find_named(inode: u64) -> Option<(String, OwnedFd)> {
     let is_it = |file: &OwnedFd| netns::inode(file.as_fd()).is_ok_and(|found| found == inode);
     if let Some(own) = netns::current().ok().filter(is_it) {
-        return Some(own);
+        return Some(("host".into(), own));
     }
     let open = |path: &Path| File::open(path).ok().map(OwnedFd::from).filter(is_it);
     let pinned = fs::read_dir("/run/netns").into_iter().flatten().flatten();
-    let found = pinned.map(|entry| entry.path()).find_map(|path| open(&path));
-    found.or_else(|| {
+    let named = |path: &Path| Some((path.file_name()?.to_string_lossy().into_owned(), open(path)?));
+    pinned.map(|entry| entry.path()).find_map(|path| named(&path)).or_else(|| {
         let processes = process::in_namespace(inode);
-        processes.iter().find_map(|(pid, _)| open(Path::new(&format!("/proc/{pid}/ns/net"))))
+        let of = |pid: &u32| Some((format!("pid:{pid}"), open(Path::new(&format!("/proc/{pid}/ns/net")))?));
+        processes.iter().find_map(|(pid, _)| of(pid))
     })
 }

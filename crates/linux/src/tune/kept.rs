@@ -25,6 +25,7 @@ use super::rows::row;
 use super::setting::{LATENCY, Setting};
 use super::{Knob, Scope, TuneStep};
 use crate::journal::{Journal, Journals, Record};
+use crate::namespace;
 use crate::netlink::{Netlink, Refusal};
 use crate::sys::netns;
 
@@ -428,9 +429,16 @@ fn kept(journals: &Journals) -> (Vec<Kept>, Option<Problem>) {
 impl Kept {
     /// None of a lab, which may have such a name, and of a change that is not complete yet: it belongs to a command that runs.
     fn of(journal: String, record: &Record) -> Option<Kept> {
-        let change = KnobChange::deserialize(record.complete.as_ref()?).ok()?;
+        let mut change = KnobChange::deserialize(record.complete.as_ref()?).ok()?;
         match TuneStep::deserialize(record.steps.first()?).ok()? {
-            TuneStep::Knob { at, .. } => Some(Kept { journal, change, at }),
+            TuneStep::Knob { at, .. } => {
+                // What was the changing process's own is another one where it was in another.
+                let own = change.namespace.as_deref() == Some("host");
+                if let Some(netns) = at.netns().filter(|_| own) {
+                    change.namespace = Some(namespace::called(netns));
+                }
+                Some(Kept { journal, change, at })
+            }
             _ => None,
         }
     }
