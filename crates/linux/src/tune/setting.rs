@@ -136,10 +136,36 @@ impl Setting {
         let mut netlink = Netlink::open();
         if let Some(what) = netlink.root(self.index()?)?.and_then(|root| root.lost) {
             let text = format!("the qdisc has {what}, which could not be put back");
-            return Err(refusal(libc::EBUSY, &text));
+            return Err(refusal(libc::EEXIST, &text));
         }
         let root = parse_root(text).ok_or_else(|| refusal(libc::EINVAL, "this is no qdisc"))?;
-        netlink.set_root(self.index()?, &root)
+        netlink.set_root(self.index()?, &root).map_err(|refused| {
+            let lacks = refused.errno == Some(libc::EINVAL) && root.handle == 0 && root.options.is_empty();
+            let text = format!("{refused}: a {} may want options, which are given with tc(8)", root.kind);
+            if lacks { refusal(libc::EINVAL, &text) } else { refused }
+        })
+    }
+
+    /// A list of CPUs or queues that is written.
+    fn write_list(&self, file: &str, text: &str) -> Answer {
+        match self.in_sysfs(file, |path| self.write_file(path, text)) {
+            // bitmap_parse()
+            Err(refused) if refused.errno == Some(libc::EOVERFLOW) => {
+                Err(refusal(libc::EOVERFLOW, "one of them has a higher number than there can be here"))
+            }
+            other => other,
+        }
+    }
+
+    /// A sysctl that can be read: what it was is to be put back.
+    fn read_sysctl(&self) -> Answer<String> {
+        use std::os::unix::fs::PermissionsExt;
+        let path = sysctl_path(&self.part)?;
+        let is_trigger = || fs::metadata(&path).is_ok_and(|about| about.permissions().mode() & 0o444 == 0);
+        match fs::read_to_string(&path) {
+            Err(_) if is_trigger() => Err(refusal(libc::EINVAL, "it has no value, it can only be written")),
+            other => Ok(other?),
+        }
     }
 
     fn prefix(&self) -> Answer<Prefix> {
@@ -185,7 +211,7 @@ impl Setting {
     fn read_text(&self) -> Answer<String> {
         Ok(match self.row.access {
             Access::ForAWhile(..) => return Err(refusal(libc::EOPNOTSUPP, "other commands set it")),
-            Access::Sysctl => fs::read_to_string(sysctl_path(&self.part)?)?,
+            Access::Sysctl => self.read_sysctl()?,
             Access::Machine(pattern) => fs::read_to_string(self.file(pattern))?,
             Access::Interface(file) => self.read_interface(file)?,
             Access::Ethtool(group, number, _) => attribute_text(&self.attribute(group, number)?),
@@ -222,12 +248,11 @@ impl Setting {
                 let none = text == value::NONE;
                 Ok(self.write_file(&self.file(pattern), if none { "" } else { text })?)
             }
-            Access::Interface(file) => {
-                let mask = || value::parse_cpus(text).map(|cpus| value::mask_of_cpus(&cpus));
-                let text =
-                    if self.row.kind == Kind::Cpus { mask().map_err(io::Error::other)? } else { text.into() };
-                self.in_sysfs(file, |path| self.write_file(path, &text))
+            Access::Interface(file) if self.row.kind == Kind::Cpus => {
+                let cpus = value::parse_cpus(text).map_err(io::Error::other)?;
+                self.write_list(file, &value::mask_of_cpus(&cpus))
             }
+            Access::Interface(file) => self.in_sysfs(file, |path| self.write_file(path, text)),
             Access::Ethtool(group, number, _) => Netlink::open().set_setting(
                 group,
                 self.index()?,

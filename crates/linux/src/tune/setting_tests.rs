@@ -139,6 +139,12 @@ fn a_qdisc_comes_back_with_its_handle_and_every_option() {
         there_and_back("qdisc", Some("v0"), "pfifo", ("tc qdisc show dev v0", "pfifo"));
         there_and_back("qdisc", Some("v0"), "default", ("tc qdisc show dev v0", "noqueue"));
         assert_eq!(show(), before);
+        let refused = find("qdisc", Some("v1")).unwrap().set("tbf".into()).unwrap_err();
+        assert!(refused.text.contains("a tbf may want options"), "{refused}");
+        let refused = find("rps_cpus@rx-0", Some("v0")).unwrap().set("0,1000".into()).unwrap_err();
+        assert!(refused.text.contains("a higher number than there can be"), "{refused}");
+        let refused = find("sysctl net.ipv4.route.flush", None).unwrap().read().unwrap_err();
+        assert!(refused.text.contains("can only be written"), "{refused}");
         // An HTB is told otherwise than it is taken, and counts in its options.
         must("tc qdisc replace dev v0 root handle 1: htb default 10 r2q 20 direct_qlen 7");
         let before = show();
