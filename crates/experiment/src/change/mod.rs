@@ -52,23 +52,38 @@ pub trait Holding: fmt::Debug {
     /// Puts back what was before.
     ///
     /// # Errors
-    /// Host: it cannot be put back, and its journal stays; or somebody else has set it since, and what was measured is not known.
+    /// Host: it cannot be put back, and its journal stays; or somebody else has set it since, and what was measured is not known; or what it
+    /// is of is gone, or has another name.
     fn put_back(self: Box<Self>) -> Result<()>;
 }
 
 impl Holding for Held {
     fn put_back(self: Box<Self>) -> Result<()> {
         let changes = Held::put_back(*self)?;
-        let foreign = changes.into_iter().find(|change| change.state == ChangeState::Foreign);
-        foreign.map_or(Ok(()), |change| Err(set_by_others(&change)))
+        changes.iter().find_map(left).map_or(Ok(()), Err)
     }
 }
 
-fn set_by_others(change: &KnobChange) -> Problem {
+/// Why a change was not put back.
+fn left(change: &KnobChange) -> Option<Problem> {
     let of = change.interface.as_ref().map_or(String::new(), |interface| format!("{interface}:"));
-    let (name, set, now) = (&change.name, &change.set, change.now.as_deref().unwrap_or_default());
-    Problem::host(format!("{of}{name} is {now}: somebody else has set it since it was {set}; it is left so"))
-        .help("let nobody change it while it is measured, and measure again")
+    let (name, was, set) = (&change.name, &change.was, &change.set);
+    let again = "let nobody change it while it is measured, and measure again";
+    match change.state {
+        ChangeState::Foreign => {
+            let now = change.now.as_deref().unwrap_or_default();
+            let what =
+                format!("{of}{name} is {now}: somebody else has set it since it was {set}; it is left so");
+            Some(Problem::host(what).help(again))
+        }
+        ChangeState::Gone => {
+            let what = format!(
+                "{of}{name} was set to {set} and is not put back to {was}: it is gone, or what it is of has another name now"
+            );
+            Some(Problem::host(what).help(again))
+        }
+        _ => None,
+    }
 }
 
 impl Tunable for Lab {
@@ -246,6 +261,30 @@ fn located(problem: Problem, change: &LabChange) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An interface that was renamed kept what a trial had set, and nobody said so.
+    #[test]
+    fn what_is_not_put_back_is_a_problem_whatever_the_reason() {
+        let told = |state: ChangeState, now: Option<&str>| {
+            let change = KnobChange {
+                name: "txqueuelen".into(),
+                interface: Some("c0".into()),
+                namespace: Some("host".into()),
+                was: "1000".into(),
+                wanted: "500".into(),
+                set: "500".into(),
+                now: now.map(Into::into),
+                state,
+            };
+            left(&change).map(|problem| problem.to_string()).unwrap_or_default()
+        };
+        assert!(
+            told(ChangeState::Gone, None)
+                .starts_with("c0:txqueuelen was set to 500 and is not put back to 1000")
+        );
+        assert!(told(ChangeState::Foreign, Some("33")).starts_with("c0:txqueuelen is 33: somebody else"));
+        assert_eq!(told(ChangeState::Undone, Some("1000")), "");
+    }
 
     #[test]
     fn a_change_names_its_node() {
