@@ -130,6 +130,7 @@ fn between(args: &CompareArgs, host: &str, mut sides: [Described; 2], output: &O
     let journals = linux::undo::journals()?;
     let settings: [Settings<'_>; 2] = [0, 1].map(|side| (&pairs[side] as _, &sides[side].plan.settings[..]));
     let mut settings = ArmSettings::new(&journals, settings, true);
+    settings.look()?;
     let targets = pairs.each_ref().map(UnderTest::Hosts);
     let ended = args.trial.measure(&sides, targets, &mut |side| settings.enter(side), output);
     let back = settings.leave();

@@ -234,6 +234,9 @@ fn two_plans_are_compared_between_two_hosts() {
     assert_eq!(features(), before, "it is put back");
     let way = refusal(&pair.at_a(&["compare", &usual, "direct"]));
     assert!(way.contains("'direct' is no plan"), "{way}");
+    // What cannot be set is refused before anything is measured.
+    let refused = pair.at_a(&["compare", &usual, &plan("wrong.plan", "set c/eth0:txqueuelen=7\n")]);
+    assert!(refusal(&refused).contains("there is no node 'c'") && refused.stdout.is_empty(), "{refused:?}");
 }
 
 /// Segmentation is off at this host: the doctor names it first, the trial shows the gain, it stays until it is undone. Knobs of another host are not

@@ -54,6 +54,16 @@ impl<'a> ArmSettings<'a> {
         ArmSettings { journals, arms, may_flap, held: None }
     }
 
+    /// Looks whether there is what either arm wants to set, before anything is measured.
+    ///
+    /// # Errors
+    /// Input: no such node, interface or knob, or a value that it cannot have.
+    pub fn look(&self) -> Result<()> {
+        let all =
+            self.arms.iter().flat_map(|(place, changes)| changes.iter().map(move |change| (place, change)));
+        all.into_iter().try_for_each(|(place, change)| place.compare(change).map(drop))
+    }
+
     /// Puts back what is set for the other arm, and sets what this one wants; what is so already stays.
     ///
     /// # Errors
