@@ -105,12 +105,13 @@ fn shares(parts: &TcpDecomposition) -> String {
 // What was sent again.
 
 /// What was sent again, and its share of the bytes. One acknowledgement tells of one duplicate at most, so where the kernel told of more
-/// (root only), that counts.
+/// (root only), that counts. What the kernel saw lost on the way there was not sent again for nothing: then the path made the duplicates.
 fn again(test: &TestRecord) -> Option<(TcpDecomposition, f64)> {
     let mut parts = test.tcp.filter(|parts| parts.retransmitted_bytes > 0)?;
     let duplicates = test.kernel_drops.iter().filter(|drop| drop.node == test.spec.to && is_duplicate(drop));
     let duplicates = duplicates.map(|drop| drop.frames).fold(0, u64::saturating_add);
-    parts.needless_segments = parts.needless_segments.max(duplicates).min(parts.retransmitted_segments);
+    let can_be = parts.retransmitted_segments.saturating_sub(lost_on_the_way_there(test));
+    parts.needless_segments = parts.needless_segments.max(duplicates).min(can_be);
     Some((parts, parts.retransmitted_bytes as f64 / test.sender.sent_bytes.max(1) as f64))
 }
 
@@ -226,6 +227,17 @@ fn is_duplicate(drop: &WitnessDrop) -> bool {
 /// What ended in the kernel and is no loss: duplicates, and copies that an interface took which listens to all frames.
 fn is_no_loss(drop: &WitnessDrop) -> bool {
     is_duplicate(drop) || drop.reason == "OTHERHOST"
+}
+
+/// Segments that the kernel saw lost where they left an interface on the way there.
+fn lost_on_the_way_there(test: &TestRecord) -> u64 {
+    let most = lost_at_most(test);
+    let is_there = |drop: &&WitnessDrop| {
+        let leaves = |hop: &record::Hop| hop.node == drop.node && hop.egress == drop.interface;
+        drop.interface.is_some() && test.path.forward.iter().any(leaves)
+    };
+    let ours = test.kernel_drops.iter().filter(|drop| drop.frames <= most && !is_no_loss(drop));
+    ours.filter(is_there).map(|drop| drop.frames).fold(0, u64::saturating_add)
 }
 
 /// Segments that were sent and never acknowledged, as far as they are known, and some more for those of the other direction.

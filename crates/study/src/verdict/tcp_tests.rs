@@ -79,6 +79,13 @@ fn losses_have_a_place_and_what_was_sent_for_nothing_is_none() {
     test.kernel_drops = vec![dropped("TCP_OLD_DATA", "b", 40), dropped("TCP_RFC7323_PAWS", "b", 55)];
     assert_eq!(word(&test), "spurious_retransmissions", "the receiver had them, whatever it could say");
     assert_eq!(word(&resent(quiet(), 0.0001, 90)), "network", "a few are in every fast stream");
+    // Seen with netem that loses and duplicates: "65 of 94 segments for nothing … nothing was lost: look for parallel ways".
+    let mut test = resent(quiet(), 0.14, 65);
+    test.path.forward = vec![hop("r", "eth1")];
+    test.kernel_drops = vec![dropped("QDISC_DROP", "r", 90), dropped("TCP_OLD_DATA", "b", 60)];
+    let found = limit(&test);
+    assert_eq!(found.place, "node r, eth1", "{found:?}");
+    assert!(found.evidence.contains("10 of 100 segments for nothing"), "{found:?}");
 }
 
 #[test]
