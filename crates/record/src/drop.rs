@@ -297,14 +297,14 @@ drops! {
     HEADER_ERROR "header_error" at "`ip forward`, `ip in`" {
         kernel: &["IP_INHDR"],
         may_be: &[
-            "ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment", "ip_error", "ip_rcv", "ip6_rcv",
+            "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip_error", "ip_rcv", "ip6_rcv",
         ],
         advice: "see whether the TTL suffices and headers are intact",
     }
     /// No route leads there.
     NO_ROUTE "no_route" at "`ip out`, `ip forward`" {
         kernel: &["IP_INNOROUTES", "IP_OUTNOROUTES", "ip_error", "ip_rcv", "ip6_rcv", "dst_discard"],
-        may_be: &["ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"],
+        may_be: &["ip_forward", "ip6_forward", "ip6_pkt_drop"],
         advice: "look which route this node has for the address (ip route get): add the missing one, or remove a blackhole, unreachable or prohibit route",
     }
     /// An address that must not be there.
@@ -327,7 +327,7 @@ drops! {
     /// A chain of a firewall dropped.
     FILTER "filter" at "`ip out`, `port IF`, `bridge BR`, `program`, `program out IF`, `switch out IF`, `ip forward`, `ip in`, `icmp echo`" {
         is_family: true, kernel: &["NETFILTER_DROP", "nf_hook", "nft_do_chain"],
-        may_be: &["br_", "ip_fragment", "ip_forward", "ip6_forward", "ip6_pkt_drop", "ip6_fragment"],
+        may_be: &["br_", "ip_forward", "ip6_forward", "ip6_pkt_drop"],
         verdict: "filter", advice: "look at the dropping rule of this chain",
     }
     /// A policy of IPsec refused.
@@ -652,6 +652,11 @@ mod tests {
         // A veth frees what its program threw away; that was a buffer, as all that a local socket sent is.
         assert_eq!(unspecified("veth_xdp_rcv_skb"), [TC]);
         assert_eq!(unspecified("nf_hook_slow"), [FILTER, SEND_EPERM]);
+        // Both free what is too long, or when there is no memory, and nothing else.
+        assert_eq!(
+            (unspecified("ip6_fragment"), unspecified("ip_fragment")),
+            (vec![MTU_EXCEEDED], vec![MTU_EXCEEDED])
+        );
         assert_eq!((unspecified("schedule"), names("NOT_SPECIFIED", None)), (vec![], vec![]));
     }
 
