@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use super::look::{WORK, any_moved, becomes, count, most, percent, uneven, when};
 use super::{Advice, At, DoctorRule};
 
+/// Where the card has no clock of its own.
+const NO_STAMPS: Advice =
+    Advice::Say("measure with a card that stamps ('ethtool -T'), or take the stamps for what they are");
+
 /// Where the card has one queue.
 const NO_MORE_QUEUES: Advice =
     Advice::Say("let the hypervisor offer more queues (QEMU: queues=N, vectors=2N+2)");
@@ -146,7 +150,14 @@ pub(super) const RULES: &[DoctorRule] = &[
         risk: "some cards stamp PTP only",
         source: "netsniff-ng; libpcap #1701",
         look: |look| {
-            when(!look.is_on("stamps.hardware")?, 0.02, "the card stamps no frames, or it is switched off")
+            let is_off = !look.is_on("stamps.hardware")?;
+            match look.text("stamps.hardware")?.contains("fixed") {
+                true => {
+                    Ok(when(is_off, 0.02, "the card stamps no frames")?
+                        .map(|found| found.advising(NO_STAMPS)))
+                }
+                false => when(is_off, 0.02, "the card stamps no frames, or it is switched off"),
+            }
         },
     },
     DoctorRule {

@@ -77,7 +77,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         condition: "with 100 flows and more one queue gets over twice the mean",
         meaning: "the hash looks at too few fields, or its table is uneven",
         advice: Advice::Run(
-            "ethtool -N IF rx-flow-hash udp4 sdfn; ethtool -X IF equal {channels.combined}",
+            "ethtool -N IF rx-flow-hash udp4 sdfn; ethtool -X IF equal NEW",
             "ethtool -N IF rx-flow-hash udp4 sd; ethtool -X IF default",
         ),
         effect: "even queues",
@@ -88,7 +88,8 @@ pub(super) const RULES: &[DoctorRule] = &[
             let ((queue, frames), ratio) = (most(&queues), uneven(&queues));
             let evidence =
                 format!("{queue} got {} frames, {ratio:.1} times the mean, of {flows} flows", count(frames));
-            when(ratio > 2.0 && flows >= 100.0, 1.0 - 1.0 / ratio.max(1.0), evidence)
+            let loss = 1.0 - 1.0 / ratio.max(1.0);
+            becomes(ratio > 2.0 && flows >= 100.0, loss, evidence, queues.len())
         },
     },
     DoctorRule {

@@ -297,6 +297,10 @@ fn what_is_advised_goes_with_what_was_found() {
     assert_eq!(longer, "pathlab tune set eth0 ring.tx=512 --allow-link-flap");
     assert!(facts("VM-01", "queues.rx=1 cpus=8 channels.combined-max=1").starts_with("let the hypervisor"));
     assert!(facts("VM-01", "queues.rx=1 cpus=8 channels.combined-max=4").contains("channels.combined=4 "));
+    let queues =
+        "flows.active=200 queue.rx_packets@0=0->900 queue.rx_packets@1=0->50 queue.rx_packets@2=0->50";
+    assert!(facts("RSS-03", queues).ends_with("ethtool -X eth0 equal 3"));
+    assert!(facts("TS-01", "stamps.hardware=\"off (fixed)\"").starts_with("measure with a card"));
     let shaped =
         "queues.tx=8 cpu.busy@0=0->90 cpu.total@0=0->100 stats.rx_packets=0->9 stats.tx_packets=0->900000";
     assert_eq!(facts("QD-04", &format!("qdisc.kind=htb {shaped}")), "tc qdisc replace dev eth0 root mq");

@@ -431,14 +431,22 @@ fn bond(folder: &Path, around: &Around<'_>) -> Known {
     ])
 }
 
-/// Whether received frames get time stamps of the hardware.
+/// Whether received frames get time stamps of the hardware; `off (fixed)` where the card has none.
 fn stamps(name: &str) -> Fact {
     let socket = packet::any_socket();
     match socket.and_then(|socket| packet::stamp_config(&socket, name)) {
-        Ok(config) => Fact::Flag(config.receive != 0),
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Fact::Flag(false),
-        Err(error) => Fact::unknown(error.to_string()),
+        Ok(config) if config.receive != 0 => Fact::Flag(true),
+        Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => Fact::unknown(error.to_string()),
+        // Not every driver tells what is switched on.
+        _ if can_stamp(name) => Fact::Flag(false),
+        _ => Fact::Text("off (fixed)".into()),
     }
+}
+
+/// Whether the driver says that the interface stamps what it receives.
+fn can_stamp(name: &str) -> bool {
+    let facts = packet::any_socket().and_then(|socket| packet::stamp_facts(&socket, name));
+    facts.is_ok_and(|facts| facts.flags & libc::SOF_TIMESTAMPING_RX_HARDWARE as u32 != 0)
 }
 
 /// Names of links by number.
