@@ -68,13 +68,17 @@ fn counted(facts: &Facts) -> (u64, u64) {
 /// Facts of the place that was asked for, with a bar when it takes long.
 pub(super) fn taken(args: &WhereArgs, output: &Output) -> Result<Facts> {
     experiment::interruptible()?;
-    let nodes = nodes(args)?;
-    let interface = interface(args, nodes.as_deref())?;
-    let wish = FactWish { nodes, interface, window: args.duration };
+    let wish = wish(args)?;
     let (screen, total) = (Screen::new(output), args.duration.as_millis() as u64);
     let mut facts = take(&wish, |over| screen.part("watching counters", over.as_millis() as u64, total))?;
     facts.nodes.iter_mut().for_each(|(name, node)| node.place = leading(args, name));
     Ok(facts)
+}
+
+fn wish(args: &WhereArgs) -> Result<FactWish> {
+    let nodes = nodes(args)?;
+    let interface = interface(args, nodes.as_deref())?;
+    Ok(FactWish { nodes, interface, window: args.duration })
 }
 
 /// What leads to a node.
@@ -103,24 +107,25 @@ fn nodes(args: &WhereArgs) -> Result<Option<Vec<(String, OwnedFd)>>> {
     Ok(Some(all))
 }
 
-/// The interface that was asked for, or the one that leads to the host that was, from here or from the one namespace that is looked
-/// into. Names of hosts are looked up here alone: in a namespace it may take long to find nobody to ask.
+/// The interface that was asked for, or the one that leads to the host that was: from here, or from the one namespace that is looked into.
 fn interface(args: &WhereArgs, nodes: Option<&[(String, OwnedFd)]>) -> Result<Option<String>> {
-    let Some(word) = &args.target else { return Ok(None) };
-    let leading = |to: Option<IpAddr>| match to {
-        Some(to) if !next_hop::is_interface(word)? => next_hop::interface_to(to),
-        _ => Ok(word.clone()),
-    };
-    let found = match nodes {
-        None if next_hop::is_interface(word)? => Ok(word.clone()),
-        None => leading(Some(address(word)?)),
-        Some([(node, namespace)]) => {
-            let closed = |error| Problem::host(format!("it cannot be entered: {error}")).at(node);
-            netns::within(namespace.as_fd(), || leading(word.parse().ok())).map_err(closed)?
-        }
+    let found = |word: &String| match nodes {
+        None => from_here(word),
+        Some([(node, namespace)]) => from_inside(word, node, namespace),
         Some(_) => Ok(word.clone()),
     };
-    found.map(Some)
+    args.target.as_ref().map(found).transpose()
+}
+
+fn from_here(word: &str) -> Result<String> {
+    if next_hop::is_interface(word)? { Ok(word.to_owned()) } else { next_hop::interface_to(address(word)?) }
+}
+
+/// Names of hosts are not looked up there: where nobody can be asked that may take long.
+fn from_inside(word: &str, node: &str, namespace: &OwnedFd) -> Result<String> {
+    let Ok(to) = word.parse() else { return Ok(word.to_owned()) };
+    let closed = |error| Problem::host(format!("it cannot be entered: {error}")).at(node);
+    netns::within(namespace.as_fd(), || next_hop::interface_to(to)).map_err(closed)?
 }
 
 fn address(word: &str) -> Result<IpAddr> {
