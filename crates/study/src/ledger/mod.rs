@@ -183,7 +183,7 @@ pub fn close(input: &LedgerInput) -> Ledger {
         if spec.kind.is_by_port() {
             frames::mark_unseen(&mut chain, &mut book);
         }
-        witness::name_residuals(&mut chain.stations, details);
+        witness::name_residuals(&mut chain.stations, details, [input.before, input.after]);
     }
     doubt::of_the_path(&mut chain.stations, &mut book);
     let witness = witness::judge(&chain.stations, &seen);

@@ -11,7 +11,7 @@ use super::pool::{Unclaimed, is_invisible};
 use super::station::Counts;
 use record::delta::sum;
 use record::ledger::WitnessDrop;
-use record::{Drop, DropSource, NamedCount, StationKind, Witness, WitnessStatus, drop};
+use record::{Delta, Drop, DropSource, NamedCount, Snapshot, StationKind, Witness, WitnessStatus, drop};
 use std::collections::BTreeMap;
 
 /// Frames that wait for a neighbour (`unres_qlen_bytes` of 212,992 B) and die only after the counters were read.
@@ -59,7 +59,7 @@ fn seen_at<'d>(draft: &'d Draft, name: &str) -> [Option<&'d str>; 2] {
 }
 
 /// Names residuals that counters located and only the witness knows.
-pub fn name_residuals(drafts: &mut [Draft], details: &[WitnessDrop]) {
+pub fn name_residuals(drafts: &mut [Draft], details: &[WitnessDrop], snapshots: [&Snapshot; 2]) {
     let mut unclaimed = Unclaimed::new(details);
     for draft in drafts.iter() {
         for drop in draft.station.drops.iter().filter(|drop| !is_invisible(drop)) {
@@ -74,7 +74,8 @@ pub fn name_residuals(drafts: &mut [Draft], details: &[WitnessDrop]) {
         let mut open = u64::try_from(draft.station.residual).unwrap_or(0);
         for (seen, names, left) in &mut unclaimed.details {
             let here = nodes(draft).contains(&Some(seen.node.as_str()));
-            let name = names.iter().find(|row| draft.row.witness.contains(&row.name)).map(|row| row.name);
+            let name = names.iter().find(|row| draft.row.witness.contains(&row.name));
+            let name = name.map(|row| of_queue(seen, snapshots).unwrap_or(row.name));
             let unnamed = names.is_empty() && draft.row.counts != Counts::Own;
             let count = open.min(*left);
             if !here || count == 0 || (name.is_none() && !unnamed) {
@@ -93,6 +94,15 @@ pub fn name_residuals(drafts: &mut [Draft], details: &[WitnessDrop]) {
         }
         draft.settle();
     }
+}
+
+/// What a queueing discipline that no station is about has dropped, that of a VLAN or bond over the interface of the path, where its own
+/// counter moved.
+fn of_queue(seen: &WitnessDrop, snapshots: [&Snapshot; 2]) -> Option<&'static str> {
+    let interface = seen.interface.as_deref().filter(|_| seen.reason == "QDISC_DROP")?;
+    let [before, after] = snapshots.map(|all| all.nodes.get(&seen.node)?.root_qdisc(interface));
+    let dropped = Delta::of(before?.drops, after?.drops).known()?;
+    (dropped > 0).then_some(after?.drop_name())
 }
 
 /// Sums by reason and compares.
@@ -206,6 +216,29 @@ fn not_named(drafts: &[Draft], unclaimed: &Unclaimed, noise: &dyn Fn(&str, u64) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::snapshot::{NodeSnapshot, QdiscSample, TC_ROOT};
+
+    /// 'link_down at ip forward' was said of netem at a VLAN over the card of the path.
+    #[test]
+    fn what_a_queue_above_the_path_dropped_has_the_name_of_that_queue() {
+        let snapshot = |kind: &str, drops: u64| {
+            let queue = QdiscSample {
+                interface: "eth0".into(),
+                kind: kind.into(),
+                parent: TC_ROOT,
+                drops,
+                ..QdiscSample::default()
+            };
+            let node = NodeSnapshot { qdiscs: vec![queue], ..NodeSnapshot::default() };
+            Snapshot { nodes: [("r".to_owned(), node)].into(), ..Snapshot::default() }
+        };
+        let at = |reason, kind, drops| {
+            of_queue(&seen("r", reason, "__dev_queue_xmit"), [&snapshot(kind, 5), &snapshot(kind, drops)])
+        };
+        assert_eq!(at("QDISC_DROP", "netem", 9), Some(drop::NETEM_DROP));
+        assert_eq!(at("QDISC_DROP", "tbf", 9), Some(drop::QDISC_FULL));
+        assert_eq!((at("QDISC_DROP", "netem", 5), at("TC_EGRESS", "netem", 9)), (None, None));
+    }
 
     fn seen(node: &str, reason: &str, location: &str) -> WitnessDrop {
         WitnessDrop {
