@@ -2,7 +2,7 @@
 //!
 //! **What.** Assembled for the running kernel ([`Layout`]), the lab's namespaces and the test's flow. It reads the
 //! buffer's description once, finds its namespace, finds the IP header through `network_header` (the only one that is
-//! set at every drop point), compares protocol, ports and message, and adds to a per-CPU count by reason and place.
+//! set at every drop point), behind VLAN tags if there are any, compares protocol, ports and message, and adds to a per-CPU count by reason and place.
 //!
 //! **Which namespace.** That of `skb->dev`; where a socket has taken the buffer, `dev` shares its memory with other
 //! data (`dev_scratch`), so a `dev` that leads to no namespace falls back to the receiving socket (the event's fourth
@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use super::btf::Btf;
 use super::ends_program::{self, Headers, Ways};
 use super::flow::Flow;
+use super::flow_program::MOST_TAGS;
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg, Reg::*, When, Width, Width::*};
 use wire::message::MAGIC;
 
@@ -176,6 +177,10 @@ const NOEXIST: i32 = 1;
 
 const ETH_P_IP: i32 = 0x0800;
 const ETH_P_IPV6: i32 = 0x86dd;
+/// A VLAN tag, and the outer one of two (IEEE 802.1Q, 802.1ad).
+const ETH_P_TAGS: [i32; 2] = [0x8100, 0x88a8];
+const TAG_BYTES: i32 = 4;
+const TYPE_BYTES: i32 = 2;
 const ETHERNET_BYTES: i32 = 14;
 /// Both ICMP and UDP have eight bytes of header; a message follows.
 const TRANSPORT_BYTES: i32 = 8;
@@ -382,12 +387,14 @@ impl Builder<'_> {
 
     /// Leaves the offset of the IP header in `R8` and the end of the linear part in `R9`, both from `head`.
     fn find_ip_header(&mut self) {
-        let (usable, stale, of_ip) = (self.a.label(), self.a.label(), self.a.label());
+        let (usable, stale, readable, found) =
+            (self.a.label(), self.a.label(), self.a.label(), self.a.label());
+        let of_ip = [0, ETH_P_IP, ETH_P_IPV6];
         // Zero means that the frame was not classified yet; the version then decides.
         self.load_big_endian(R1, self.field("protocol"));
-        self.jump_if_any(R1, [0, ETH_P_IP, ETH_P_IPV6], of_ip);
+        self.jump_if_any(R1, of_ip.into_iter().chain(ETH_P_TAGS), readable);
         self.a.jump(self.out);
-        self.a.place(of_ip);
+        self.a.place(readable);
         self.a.load(B4, R9, R10, self.field("tail"));
         self.a.load(B2, R8, R10, self.field("network_header"));
         self.a.load(B2, R1, R10, self.field("mac_header"));
@@ -399,6 +406,28 @@ impl Builder<'_> {
         self.a.op_reg(Op::Move, R8, R1);
         self.a.op(Op::Add, R8, ETHERNET_BYTES);
         self.a.place(usable);
+        self.load_big_endian(R1, self.field("protocol"));
+        self.jump_if_any(R1, of_ip, found);
+        self.pass_tags(found);
+        self.a.place(found);
+    }
+
+    /// Of a frame whose tag is in its bytes (a raw socket's, one of two, one that IP has not seen) the network header may be the
+    /// IP header's or a tag's: the type before it says which.
+    fn pass_tags(&mut self, found: Label) {
+        for _ in 0..=MOST_TAGS {
+            self.a.op(Op::Add, R8, -TYPE_BYTES);
+            self.read_linear(SCRATCH, TYPE_BYTES as u32);
+            self.a.op(Op::Add, R8, TYPE_BYTES);
+            self.load_big_endian(R1, SCRATCH);
+            self.jump_if_any(R1, [ETH_P_IP, ETH_P_IPV6], found);
+            let tag = self.a.label();
+            self.jump_if_any(R1, ETH_P_TAGS, tag);
+            self.a.jump(self.out);
+            self.a.place(tag);
+            self.a.op(Op::Add, R8, TAG_BYTES);
+        }
+        self.a.jump(self.out);
     }
 
     /// Copies `bytes` at `head + R8` to the stack if the linear part has them.

@@ -217,12 +217,22 @@ fn expected(buffer: &Buffer, flow: &Flow) -> Verdict {
     if !matches!(known, Some(DEVICE | SOCK)) {
         return Verdict::Other;
     }
-    if ![0, 0x0800, 0x86dd].contains(&buffer.protocol) {
+    let tagged = [0x8100, 0x88a8].contains(&buffer.protocol);
+    if ![0, 0x0800, 0x86dd].contains(&buffer.protocol) && !tagged {
         return Verdict::Other;
     }
     let stale = buffer.mac != 0xffff && buffer.network <= buffer.mac;
-    let start = if stale { buffer.mac as usize + 14 } else { buffer.network as usize };
+    let mut start = if stale { buffer.mac as usize + 14 } else { buffer.network as usize };
     let linear = &buffer.head[..(buffer.tail as usize).min(HEAD_BYTES)];
+    let mut tags = 0;
+    while tagged {
+        match start.checked_sub(2).and_then(|at| linear.get(at..start)) {
+            None => return Verdict::Unparsed,
+            Some([0x08, 0x00] | [0x86, 0xdd]) => break,
+            Some([0x81, 0x00] | [0x88, 0xa8]) if tags < 2 => (start, tags) = (start + 4, tags + 1),
+            Some(_) => return Verdict::Other,
+        }
+    }
     parse(linear.get(start..).unwrap_or(&[]), flow).unwrap_or(Verdict::Unparsed)
 }
 
@@ -359,7 +369,7 @@ fn ip_header() -> impl Strategy<Value = Vec<u8>> {
 fn buffer() -> impl Strategy<Value = Buffer> {
     let device = prop_oneof![4 => Just(DEVICE), 1 => Just(FOREIGN_DEVICE), 1 => Just(STALE_DEVICE), 1 => Just(0u64), 1 => Just(0x0000_0500_0000_0300)];
     let sock = prop_oneof![3 => Just(0u64), 3 => Just(SOCK), 1 => Just(FOREIGN_SOCK), 2 => Just(0xdead_0000)];
-    let protocol = prop_oneof![3 => Just(0x0800u16), 3 => Just(0x86dd), 1 => Just(0), 1 => Just(0x0806)];
+    let protocol = prop_oneof![3 => Just(0x0800u16), 3 => Just(0x86dd), 1 => Just(0), 1 => Just(0x0806), 2 => Just(0x8100), 1 => Just(0x88a8)];
     let mac = prop_oneof![Just(0xffffu16), Just(0), Just(16), Just(40)];
     let network = prop_oneof![Just(0u16), Just(14), Just(30), Just(54), 0u16..300];
     let place =
@@ -371,7 +381,17 @@ fn buffer() -> impl Strategy<Value = Buffer> {
         0u16..200,
         prop_oneof![Just(1u32), Just(16), Just(1 << 17)],
     );
-    let content = (ip_header(), any::<bool>(), prop::collection::vec(any::<u8>(), HEAD_BYTES));
+    // Types before the header, and how far behind each the next one ends.
+    let tags = prop::sample::select(vec![
+        vec![],
+        vec![(0, 0x0800u16)],
+        vec![(0, 0x86dd)],
+        vec![(4, 0x8100), (0, 0x0800)],
+        vec![(4, 0x8100), (4, 0x8100), (0, 0x86dd)],
+        vec![(4, 0x88a8), (4, 0x8100), (4, 0x8100), (0, 0x0800)],
+        vec![(4, 0x8100), (0, 0x0806)],
+    ]);
+    let content = (ip_header(), any::<bool>(), prop::collection::vec(any::<u8>(), HEAD_BYTES), tags);
     (device, sock.clone(), sock, protocol, place, content, super_frame).prop_map(
         |(
             device,
@@ -379,11 +399,17 @@ fn buffer() -> impl Strategy<Value = Buffer> {
             sk,
             protocol,
             (mac, network, tail, segments),
-            (ip, noise, mut head),
+            (ip, noise, mut head, tags),
             super_frame,
         )| {
             let stale = mac != 0xffff && network <= mac;
-            let start = if stale { usize::from(mac) + 14 } else { usize::from(network) };
+            let mut start = if stale { usize::from(mac) + 14 } else { usize::from(network) };
+            for (at, kind) in tags {
+                if let Some(room) = start.checked_sub(2).and_then(|before| head.get_mut(before..start)) {
+                    room.copy_from_slice(&kind.to_be_bytes());
+                }
+                start += at;
+            }
             if !noise && let Some(room) = head.get_mut(start..start + ip.len()) {
                 room.copy_from_slice(&ip);
             }
