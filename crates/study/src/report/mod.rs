@@ -80,11 +80,12 @@ pub fn html(runs: &[RunRecord], examined: &[Examined]) -> Result<String> {
     render(TEMPLATE, page)
 }
 
-/// Fills in a template; every text is escaped.
+/// Fills in a template; every text is escaped, and what would turn its neighbours round is replaced as on a terminal.
 fn render(template: &str, page: Value) -> Result<String> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
-    environment.render_str(template, Serde(page)).map_err(|e| broken(&e))
+    let page = environment.render_str(template, Serde(page)).map_err(|e| broken(&e))?;
+    Ok(crate::text::printable(&page))
 }
 
 fn broken(error: &dyn std::fmt::Display) -> Problem {

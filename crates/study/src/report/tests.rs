@@ -32,7 +32,8 @@ fn the_page_is_whole_and_fetches_nothing() {
 
 #[test]
 fn hostile_names_stay_text() {
-    const EVIL: &str = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'";
+    const EVIL: &str =
+        "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'\u{1b}[31m\u{0}\u{202e}";
     let mut run = sample::run(EVIL);
     (run.plan, run.topology) = (EVIL.into(), EVIL.into());
     run.command = vec![EVIL.into()];
@@ -56,6 +57,10 @@ fn hostile_names_stay_text() {
     let page = html(&[run.clone(), run]).unwrap();
     assert!(!page.contains("<img"), "markup of a name reached the page");
     assert!(!page.contains("<script>alert"));
+    assert!(
+        !page.chars().any(|c| record::line::is_unsafe(c) && !"\n\t".contains(c)),
+        "a name moves what stands beside it"
+    );
     assert_eq!(page.matches("</script>").count(), 3);
 }
 
