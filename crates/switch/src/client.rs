@@ -399,16 +399,21 @@ mod tests {
     /// A hello of OpenFlow 1.4 and a question for an echo.
     const HELLO: [u8; 8] = [5, 0, 0, 8, 0, 0, 0, 1];
     const ECHO: [u8; 8] = [5, 2, 0, 8, 0, 0, 0, 2];
+    /// A part of an answer about rules that holds none, and says that more follow.
+    const NOTHING_YET: [u8; 16] = [5, 19, 0, 16, 0, 0, 0, 2, 0, 1, 0, 1, 0, 0, 0, 0];
 
     #[test]
-    fn a_switch_that_asks_and_does_not_answer_is_not_waited_for_longer() {
-        for pause in [Duration::ZERO, Duration::from_millis(10)] {
+    fn a_switch_that_talks_and_does_not_answer_is_not_waited_for_longer() {
+        let pauses = [Duration::ZERO, Duration::from_millis(10)];
+        for (talk, pause) in
+            [&ECHO[..], &NOTHING_YET].into_iter().flat_map(|talk| pauses.map(|pause| (talk, pause)))
+        {
             let (here, mut there) = UnixStream::pair().unwrap();
             here.set_nonblocking(true).unwrap();
             let switch = std::thread::spawn(move || {
                 let end = Instant::now() + Duration::from_secs(20);
                 there.write_all(&HELLO).unwrap();
-                while Instant::now() < end && there.write_all(&ECHO.repeat(1000)).is_ok() {
+                while Instant::now() < end && there.write_all(&talk.repeat(1000)).is_ok() {
                     std::thread::sleep(pause);
                 }
                 Instant::now() < end

@@ -22,6 +22,9 @@ use super::multipart::{self, MultipartAssembler, Reply, Request};
 use crate::error::{BadRequest, Error, HelloFailed};
 use std::collections::VecDeque;
 
+/// Bytes of a part of an answer that holds nothing: the header, the kind, the flags.
+const EMPTY_PART: usize = HEADER + 8;
+
 /// Which end this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
@@ -107,7 +110,7 @@ pub struct Channel {
     xid: u32,
     questions: MultipartAssembler<Request>,
     answers: MultipartAssembler<Reply>,
-    /// How many parts of answers came.
+    /// How many parts of answers came that hold something.
     answered: u64,
     /// When the last part of an incomplete question came, for the timeout.
     part: u64,
@@ -171,7 +174,7 @@ impl Channel {
         self.output.len()
     }
 
-    /// How many parts of multipart answers came, whole or not: who waits for a long one sees that it goes on.
+    /// How many parts of multipart answers came that hold something, whole or not: who waits for a long one sees that it goes on.
     pub fn answered(&self) -> u64 {
         self.answered
     }
@@ -418,7 +421,7 @@ impl Channel {
                 self.questions.put(xid, part).map(|whole| whole.map(Body::MultipartRequest))
             }
             Body::MultipartReply(part) => {
-                self.answered += 1;
+                self.answered += u64::from(bytes.len() > EMPTY_PART);
                 self.answers.put(xid, part).map(|whole| whole.map(Body::MultipartReply))
             }
             body => Ok(Some(body)),
