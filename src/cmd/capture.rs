@@ -102,12 +102,15 @@ pub fn run(args: CaptureArgs, output: &Output) -> Result<()> {
     let Outcome { mut report, problem, seen } = load::capture::run(&wish, &mut teller)?;
     study::capturing::close(&mut report, &seen);
     let put_back = stamping.map_or(Ok(()), Stamping::put_back);
-    if let Some(pending) = pending {
-        pending.finish(|half| fill(half, interface.unwrap_or_default(), seen, &report))?;
-    }
+    let kept = pending.map_or(Ok(()), |pending| {
+        pending.finish(|half| fill(half, interface.unwrap_or_default(), seen, &report))
+    });
     teller.output.line(&report, people)?;
     put_back?;
-    problem.map_or(Ok(()), Err)?;
+    if let (Err(unkept), Some(_)) = (&kept, &problem) {
+        output.note(&unkept.to_string());
+    }
+    problem.map_or(kept, Err)?;
     verdict(&args, &report)
 }
 

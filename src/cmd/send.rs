@@ -113,11 +113,12 @@ pub fn run(args: SendArgs, output: &Output) -> Result<()> {
     let mut sending = watched(output, &job, |watch| load::send::send(&job, watch))?;
     study::sending::close(&mut sending.report, &sending.seen);
     let put_back = stamping.map_or(Ok(()), Stamping::put_back);
-    if let (Some(pending), Some(numbering)) = (pending, numbering) {
-        pending.finish(|half| fill(half, &job, numbering, &sending))?;
-    }
+    let kept = pending
+        .zip(numbering)
+        .map_or(Ok(()), |(pending, numbering)| pending.finish(|half| fill(half, &job, numbering, &sending)));
     output.result(&sending.report, table)?;
     put_back?;
+    kept?;
     verdict(&sending.report)
 }
 

@@ -235,14 +235,19 @@ fn a_full_disk_loses_nothing_silently() {
     let small = folder.path().join("small");
     std::fs::create_dir(&small).unwrap();
     let (file, read) = (small.join("full.pcapng"), folder.path().join("read.json"));
+    let sent = folder.path().join("sent.json");
     // ip netns exec gives every command a mount namespace of its own, which does not tell the host of its mounts; what
     // the disk holds is therefore read in there, too.
     let script = format!(
-        "mount -t tmpfs -o size=64k none {small} && {PATHLAB} --json capture int:eth0 -w {file}; code=$?; \
-         {PATHLAB} --json capture pcap:{file} > {read}; exit $code",
+        "mount -t tmpfs -o size=64k none {small} && \
+         {PATHLAB} --json capture int:eth0 -w {file} --record {small}/captured; code=$?; \
+         {PATHLAB} --json capture pcap:{file} > {read}; cat /dev/zero 2>/dev/null > {small}/rest; \
+         {PATHLAB} --json send int:eth0 --frame 'eth / ip dst=10.0.0.1 / udp dport=9 / stamp' \
+         --record {small}/sent > {sent}; exit $code",
         small = small.display(),
         file = file.display(),
-        read = read.display()
+        read = read.display(),
+        sent = sent.display()
     );
     let mut tool = crate::support::command("ip");
     tool.args(["netns", "exec", &lab.netns("b"), "sh", "-c", &script]);
@@ -255,7 +260,11 @@ fn a_full_disk_loses_nothing_silently() {
     assert_eq!(std::fs::read_dir(&small).unwrap().count(), 0, "the host saw the disk");
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{words}");
-    assert!(words.contains("full.pcapng"), "{words}");
+    for name in ["full.pcapng", "captured: cannot write the record", "sent: cannot write the record"] {
+        assert!(words.contains(name), "{name}: {words}");
+    }
+    let sent: Value = serde_json::from_slice(&std::fs::read(&sent).unwrap()).unwrap_or_default();
+    assert_eq!(sent["frames"]["asked"], 1, "what was sent is told although no record is kept: {sent}");
     let drops = told["drops"].as_array().unwrap();
     let at =
         |place: &str| drops.iter().find(|drop| drop["place"] == place).unwrap()["count"].as_u64().unwrap();
