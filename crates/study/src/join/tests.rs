@@ -408,11 +408,12 @@ proptest! {
 
     /// Files from elsewhere may say anything.
     #[test]
-    fn no_numbers_panic(numbers in prop::collection::vec(any::<u64>(), 12), tap: bool) {
+    fn no_numbers_panic(numbers in prop::collection::vec(any::<u64>(), 13), tap: bool) {
         let n = |at: usize| numbers[at];
         let (mut s, mut c) = (sending(1000), capturing(0, 999, 1000, 5));
         let report = &mut s.sent.as_mut().unwrap().report;
         (report.frames.offered, report.frames.accepted, report.frames.asked) = (n(0).max(1000), n(1), n(2));
+        report.frames.duplicated = n(12);
         report.seconds = f64::from_bits(n(3));
         let captured = c.captured.as_mut().unwrap();
         (captured.captured, captured.after) = (n(4), n(5));

@@ -161,9 +161,9 @@ impl Chain {
         let excess = gap.left.saturating_sub(gap.entered).saturating_sub(section.uncounted.min(MOST));
         let died = book.pool.here(row.witness, at, &book.holding(at));
         if excess > 0 {
-            gap.made = excess.saturating_add(died);
+            gap.made = excess.saturating_add(died).min(MOST);
         } else if row.kind == StationKind::Qdisc && book.may_duplicate(at) {
-            gap.made = gap.left.saturating_add(died).saturating_sub(gap.entered);
+            gap.made = gap.left.saturating_add(died).saturating_sub(gap.entered).min(MOST);
         }
         let (left, holding) = (gap.left, book.holding(at));
         for claim in row.claims {

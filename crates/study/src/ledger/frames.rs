@@ -34,7 +34,7 @@ pub const APP_SEND: Station = Station {
         Ok(Left::exactly(accepted, 0))
     },
     claims: &[Claim::By(&[drop::SEND], |_, gap, at| {
-        gap.made = at.end.made;
+        gap.made = at.end.made.min(MOST);
         for drop in at.end.port_drops.iter().filter(|drop| !drop.is_counted_below()) {
             let evidence = format!("{} refused with {}", at.end.settings.port, drop.name);
             gap.claim(&drop::send(&drop.name), drop.count, DropSource::Counter, evidence);
