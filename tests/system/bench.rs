@@ -222,12 +222,36 @@ fn changes_of_rules_are_measured_beside_traffic() {
     }
 }
 
+/// The signal of a `kill`, which does not reach the agents as that of a terminal does.
+#[test]
+fn an_interrupt_ends_a_benchmark_between_its_agents() {
+    let _turn = loud();
+    if !permitted("an interrupted benchmark") {
+        return;
+    }
+    let arguments = ["bench", "peers", "--only", "counting udp", "--seconds", "60", "--rounds", "1"];
+    let child = start(pathlab(&arguments));
+    let pid = child.id();
+    until("both agents run", || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let children =
+            tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
+        children.map(|line| line.split_whitespace().count()).sum::<usize>() >= 2
+    });
+    let status = crate::support::command("kill").args(["-INT", &pid.to_string()]).status().unwrap();
+    assert!(status.success());
+    let output = finish(child, Duration::from_secs(40));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), words.contains("interrupted")), (Some(130), true), "{words}");
+}
+
 #[test]
 fn a_grid_that_cannot_be_is_refused_before_anything_is_built() {
     let folder = tempfile::tempdir().unwrap();
     let nothing = folder.path().join("none").display().to_string();
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["bench", "capture", "--only", "nobody"], "'nobody' is not a tool"),
+        (&["bench", "peers", "--only", "snabb"], "no contest begins with 'snabb'"),
         (&["bench", "switch", "--only", "snabb"], "begins with 'snabb'"),
         (&["bench", "switch", "--rules", "1"], "there are 2 to 1000000"),
         (&["bench", "updates", "--only", "kernel"], "follows no rules"),

@@ -39,11 +39,7 @@ pub fn test(lab: &Lab, observer: &mut Observer, spec: &TestSpec, depth: Depth) -
     let mut actors = vec![actor(agents[0], "sender", &spec.from), actor(agents[1], "receiver", &spec.to)];
     actors.extend(lab.programs().iter().map(|one| actor(one.process.pid, &one.role, &one.node)));
     let mut watch = TestObserver::new(lab, spec, observer, actors, depth)?;
-    let outcome = interruptible(&agents, || {
-        load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, &mut watch)
-    });
-    // A terminal sends the interrupt to the agents too: that they died is then not the news.
-    let outcome = if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome };
+    let outcome = carry_out(spec, [&mut sender, &mut receiver], address, &mut watch);
     let outcome = outcome.map_err(|problem| match watch.lost_connecting() {
         Some(drops) => unconnected::explain(problem, lab, spec, &drops),
         None => problem,
@@ -80,6 +76,24 @@ fn round_trip(lab: &Lab, spec: &TestSpec) -> Result<Path> {
         path.back = lab.path(&spec.to, &spec.from, spec.family)?.forward;
     }
     Ok(path)
+}
+
+/// Carries a test out between two agents, the sender first. When this process is asked to end meanwhile, both are ended, and
+/// with them the test.
+///
+/// # Errors
+/// What stopped it: a dead agent, a host that cannot, an interrupt.
+pub fn carry_out(
+    spec: &TestSpec,
+    [sender, receiver]: [&mut AgentProcess; 2],
+    address: IpAddr,
+    observer: &mut dyn load::Observer,
+) -> Result<Outcome> {
+    let outcome = interruptible(&[sender.pid(), receiver.pid()], || {
+        load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, observer)
+    });
+    // A terminal sends the interrupt to the agents too: that they died is then not the news.
+    if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome }
 }
 
 /// Does something long. When this process is asked to end meanwhile, the agents are ended, and with them the test.

@@ -132,7 +132,17 @@ impl KeepArgs {
         }
         let versus = study::bench::versus(&bench);
         let Bench { head, results } = &bench;
-        output.result(&object! { schema, directory, head, results, versus }, |_| study::bench::text(&bench))
+        output
+            .result(&object! { schema, directory, head, results, versus }, |_| study::bench::text(&bench))?;
+        measured(results)
+    }
+}
+
+/// Code 3 when no cell could be measured.
+fn measured<R: Plotted>(results: &[R]) -> Result<()> {
+    match results.iter().map(R::problem).collect::<Option<Vec<_>>>().as_deref() {
+        Some(&[why, ..]) => Err(Problem::host(format!("nothing could be measured: {why}"))),
+        _ => Ok(()),
     }
 }
 
@@ -162,6 +172,18 @@ fn seconds(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_benchmark_of_which_nothing_was_measured_says_why() {
+        use record::bench::SendResult;
+        let failed = |why: &str| SendResult { problem: Some(why.into()), ..SendResult::default() };
+        let refusal = measured(&[failed("no port"), failed("it died")]).unwrap_err();
+        assert_eq!(refusal.to_string(), "nothing could be measured: no port");
+        assert!(
+            measured(&[failed("no port"), SendResult::default()]).is_ok()
+                && measured::<SendResult>(&[]).is_ok()
+        );
+    }
 
     #[test]
     fn sizes_and_rates_are_read_as_people_write_them() {

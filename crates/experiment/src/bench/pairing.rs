@@ -5,7 +5,7 @@ use linux::port::live::{Live, LiveFrame, LiveOptions, Pace};
 use linux::port::{
     Direction, Frames, Hand, MAX_BATCH, Meta, Port, PortOptions, Receiver, Transmitter, Wait, open,
 };
-use linux::sys::clock;
+use linux::sys::{clock, process};
 use load::null::{RunningCounters, one_way, shared_area};
 use load::traffic::threads::joined;
 use record::{PortKind, Problem, Result, Through};
@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// What flows before it is measured: the generator makes its calls longer in that time.
 const WARM_UP_NS: u64 = 300_000_000;
+/// How often who waits for the end looks for an interrupt.
+const LOOK_NS: u64 = 100_000_000;
 /// How long a thread waits before it looks whether it is to end.
 const PATIENCE: Wait = Wait::For(Duration::from_millis(20));
 
@@ -212,10 +214,10 @@ pub(super) fn between(
     milliseconds: u64,
     mut at_both_ends: impl FnMut(),
 ) -> Result<RateAndCost> {
-    clock::sleep_until(clock::monotonic_ns() + WARM_UP_NS);
+    pass(clock::monotonic_ns() + WARM_UP_NS)?;
     at_both_ends();
     let (begun, busy, before) = (clock::monotonic_ns(), linux::observe::busy_seconds()?, count()?);
-    clock::sleep_until(begun + milliseconds * 1_000_000);
+    pass(begun + milliseconds * 1_000_000)?;
     let after = count()?;
     let (took, busy) = (clock::monotonic_ns() - begun, linux::observe::busy_seconds()? - busy);
     at_both_ends();
@@ -225,6 +227,17 @@ pub(super) fn between(
         mfps: frames * 1e3 / took as f64,
         host_ns_per_frame: busy * 1e9 / frames.max(1.0),
     })
+}
+
+/// Waits until then, or for an interrupt.
+fn pass(until_ns: u64) -> Result<()> {
+    while clock::monotonic_ns() < until_ns {
+        if process::interrupted() {
+            return Err(Problem::host("interrupted"));
+        }
+        clock::sleep_until(until_ns.min(clock::monotonic_ns() + LOOK_NS));
+    }
+    Ok(())
 }
 
 /// Offers as many frames as there is room for, until told to stop.

@@ -6,11 +6,12 @@
 use super::contest::{Score, ToolComparison, ToolRounds, comparisons};
 use super::job::Job;
 use super::rivals;
+use crate::measure::{address, carry_out, start};
 use crate::notices::{Notices, down};
 use crate::watch::{self, Depth, TestObserver};
 use linux::lab::{Lab, Topology};
 use linux::observe::{Actor, FlowCounters, Observer, TimeDepth, TimeWatch};
-use load::conversation::controller::{self, NoObserver};
+use load::conversation::controller::NoObserver;
 use load::conversation::observation::flow;
 use record::{Problem, Result, TestSpec, TrafficKind};
 use serde::Serialize;
@@ -45,7 +46,7 @@ pub struct PeersBenchDocument {
 /// the contests whose names begin with `only`.
 ///
 /// # Errors
-/// Input: there is no such topology; host: the lab cannot be built, a tool fails.
+/// Input: there is no such topology or contest; host: the lab cannot be built, a tool fails.
 pub fn run(
     rounds: u32,
     seconds: u64,
@@ -53,12 +54,13 @@ pub fn run(
     only: &str,
     notices: &dyn Notices,
 ) -> Result<PeersBenchDocument> {
+    let wanted = wanted(only)?;
     linux::lab::enter_user_namespace()?;
     crate::process::interruptible()?;
     let lab = super::lab(&Topology::load(&topology)?, "")?;
     let ring = Ring::new(&lab, seconds)?;
-    let wanted = JOBS.iter().filter(|contest| contest.name.starts_with(only));
-    let contests = wanted.map(|contest| ring.contest(contest, rounds, notices)).collect::<Result<_>>()?;
+    let contests =
+        wanted.into_iter().map(|contest| ring.contest(contest, rounds, notices)).collect::<Result<_>>()?;
     let facts = linux::observe::host_facts();
     let document = PeersBenchDocument {
         schema: "pathlab/bench-peers/1",
@@ -74,6 +76,16 @@ pub fn run(
     drop(ring);
     down(lab, notices);
     Ok(document)
+}
+
+/// The contests whose names begin so.
+fn wanted(only: &str) -> Result<Vec<&'static PeersJob>> {
+    let wanted: Vec<_> = JOBS.iter().filter(|contest| contest.name.starts_with(only)).collect();
+    if wanted.is_empty() {
+        let names: Vec<_> = JOBS.iter().map(|contest| contest.name).collect();
+        return Err(Problem::input(format!("no contest begins with '{only}'")).help(names.join("; ")));
+    }
+    Ok(wanted)
 }
 
 /// What is done in a contest.
@@ -227,7 +239,7 @@ struct Ring<'a> {
 impl<'a> Ring<'a> {
     fn new(lab: &'a Lab, seconds: u64) -> Result<Ring<'a>> {
         let receiver = lab.node("b")?;
-        let to = crate::measure::address(lab, "b", 4)?;
+        let to = address(lab, "b", 4)?;
         Ok(Ring { lab, to, seconds, _servers: rivals::servers(receiver)? })
     }
 
@@ -273,6 +285,9 @@ impl<'a> Ring<'a> {
     }
 
     fn measure(&self, job: &PeersJob, tool: Tool) -> Result<Score> {
+        if linux::sys::process::interrupted() {
+            return Err(Problem::host("interrupted"));
+        }
         let (begun, before) = (Instant::now(), linux::observe::busy_seconds()?);
         let nominal = self.seconds as f64;
         let from = self.lab.node("a")?;
@@ -293,8 +308,8 @@ impl<'a> Ring<'a> {
         let (kind, size, rate) = job.ours;
         let duration_ms = self.seconds * 1000;
         let spec = TestSpec { kind, duration_ms, size, gso, gro: gso > 0, ..TestSpec::default() };
-        let mut sender = crate::measure::start(self.lab.node("a")?)?;
-        let mut receiver = crate::measure::start(self.lab.node("b")?)?;
+        let mut sender = start(self.lab.node("a")?)?;
+        let mut receiver = start(self.lab.node("b")?)?;
         let actors = [("sender", "a", &sender), ("receiver", "b", &receiver)];
         let actors = actors.map(|(role, node, agent)| Actor {
             pid: agent.pid(),
@@ -321,7 +336,7 @@ impl<'a> Ring<'a> {
                 &mut timing
             }
         };
-        let outcome = controller::run(&spec, &mut sender.link, &mut receiver.link, self.to, observer)?;
+        let outcome = carry_out(&spec, [&mut sender, &mut receiver], self.to, observer)?;
         let figures = study::test::figures(&spec, &outcome.sender, &outcome.receiver, None);
         Ok((rate(&figures), figures.seconds))
     }
@@ -359,5 +374,17 @@ impl load::Observer for Timing {
     fn settled(&mut self) -> Result<()> {
         self.watch.iter_mut().for_each(TimeWatch::stop);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contests_that_are_none_are_refused_with_those_that_are() {
+        assert_eq!((wanted("").unwrap().len(), wanted("tcp-").unwrap().len()), (JOBS.len(), 2));
+        let Err(refusal) = wanted("snabb") else { panic!("nothing is measured, silently") };
+        assert!(refusal.to_string().contains("udp-stream 64 B"), "{refusal}");
     }
 }

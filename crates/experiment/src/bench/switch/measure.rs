@@ -4,11 +4,11 @@ use super::arm::Standing;
 use super::rules::WireRules;
 use super::{Score, Wanted};
 use crate::bench::pairing::{RateAndCost, between, received};
-use crate::measure::{address, start};
+use crate::measure::{address, carry_out, start};
 use linux::lab::{Lab, Node};
 use linux::netlink::OffloadFeature;
 use linux::port::live::{Live, LiveFrame, LiveOptions, Pace};
-use load::conversation::controller::{self, NoObserver};
+use load::conversation::controller::NoObserver;
 use load::traffic::threads::joined;
 
 use record::snapshot::ProcessSample;
@@ -112,7 +112,7 @@ fn spec() -> TestSpec {
 pub fn outcome(lab: &Lab, spec: &TestSpec) -> Result<load::Outcome> {
     let (mut sender, mut receiver) = (start(lab.node("a")?)?, start(lab.node("b")?)?);
     let to = address(lab, "b", 4)?;
-    controller::run(spec, &mut sender.link, &mut receiver.link, to, &mut NoObserver)
+    carry_out(spec, [&mut sender, &mut receiver], to, &mut NoObserver)
 }
 
 /// Does something while all offloads of both hosts are off.
