@@ -7,6 +7,7 @@
 //! fields. On a record of the default plan (1,882 kB) compression gives 68 kB; storing each snapshot as the difference from the one
 //! before it gives 583 kB, and 64 kB when compressed as well. Six percent are not worth a second form of a snapshot.
 
+use record::problem::json_words;
 use record::run::{PathVariant, SCHEMA, SCHEMA_1};
 use record::{Problem, Result, RunRecord};
 use serde::Deserialize;
@@ -120,21 +121,39 @@ fn check(schema: &str, file: &Path) -> Result<()> {
     Err(Problem::input(what).at(file.display().to_string()))
 }
 
+/// What a document says that it is.
+#[derive(Deserialize)]
+struct Kind {
+    schema: String,
+}
+
 fn parse<T: DeserializeOwned>(file: &Path) -> Result<T> {
-    let place = file.display().to_string();
-    let bytes = fs::read(file).map_err(|e| Problem::input(format!("cannot read it: {e}")).at(&place))?;
-    let damaged = |e: &dyn std::fmt::Display| {
-        Problem::input(format!("this is not a run record: {e}"))
-            .at(&place)
-            .help("the file is damaged or not of pathlab")
-    };
+    let text = text(file)?;
+    serde_json::from_slice(&text).map_err(|e| {
+        // A document of another kind or version has other fields: that is then the news.
+        let kind = serde_json::from_slice::<Kind>(&text).map_or(Ok(()), |kind| check(&kind.schema, file));
+        kind.err().unwrap_or_else(|| damaged(file, &json_words(&e)))
+    })
+}
+
+/// The JSON of a file.
+fn text(file: &Path) -> Result<Vec<u8>> {
+    let unread = |e| Problem::input(format!("cannot read it: {e}")).at(file.display().to_string());
+    let bytes = fs::read(file).map_err(unread)?;
     if !bytes.starts_with(&MAGIC) {
-        return serde_json::from_slice(&bytes).map_err(|e| damaged(&e));
+        return Ok(bytes);
     }
     let mut text = vec![];
-    let mut decoder = zstd::Decoder::new(bytes.as_slice()).map_err(|e| damaged(&e))?.take(MOST_BYTES);
-    decoder.read_to_end(&mut text).map_err(|e| damaged(&e))?;
-    serde_json::from_slice(&text).map_err(|e| damaged(&e))
+    zstd::Decoder::new(bytes.as_slice())
+        .and_then(|decoder| decoder.take(MOST_BYTES).read_to_end(&mut text))
+        .map_err(|e| damaged(file, &format!("it cannot be decompressed ({e})")))?;
+    Ok(text)
+}
+
+fn damaged(file: &Path, what: &str) -> Problem {
+    Problem::input(format!("this is not a run record: {what}"))
+        .at(file.display().to_string())
+        .help("the file is damaged or not of pathlab")
 }
 
 #[cfg(test)]
@@ -147,5 +166,29 @@ mod tests {
         assert!(["run.json.zst", "dead-12.pcapng", "dead-0.pcapng"].into_iter().all(is_ours));
         let foreign = ["dead-012.pcapng", "dead-.pcapng", "dead-1.pcapng.gz", "dead-x.pcapng", "notes.txt"];
         assert!(!foreign.into_iter().any(is_ours));
+    }
+
+    #[test]
+    fn what_is_no_record_is_named_before_what_is_wrong_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("run.json");
+        for (text, words) in [
+            (r#"{"schema":"pathlab/run/9","start":1}"#, "its schema is 'pathlab/run/9', this pathlab reads"),
+            (r#"{"schema":"pathlab/facts/1"}"#, "its schema is 'pathlab/facts/1'"),
+            (
+                r#"{"schema":"pathlab/run/2","begun":5}"#,
+                "line 1, column 35: invalid type: integer '5', expected a string",
+            ),
+            ("{", "it ends too early, in line 1; the file is damaged"),
+            ("", "it is empty"),
+            ("(\u{b5}/\u{fd}", "line 1, column 1 is not JSON"),
+        ] {
+            fs::write(&file, text).unwrap();
+            let problem = Head::load(&file).map(|_| ()).unwrap_err().to_string();
+            assert!(problem.contains(words), "{text}: {problem}");
+        }
+        fs::write(&file, MAGIC).unwrap();
+        let problem = load(&file).unwrap_err().to_string();
+        assert!(problem.contains("it cannot be decompressed (incomplete frame)"), "{problem}");
     }
 }
