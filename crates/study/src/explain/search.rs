@@ -7,11 +7,24 @@ const MOST_NEAR: usize = 6;
 
 /// What is compared: small letters and digits, without what other tools put in front or between.
 fn plain(name: &str) -> String {
-    let name = name.strip_prefix("tcpi_").or_else(|| name.strip_prefix("SKB_DROP_REASON_")).unwrap_or(name);
+    let name = ["tcpi_", "SKB_DROP_REASON_", "sysctl "]
+        .iter()
+        .find_map(|front| name.strip_prefix(front))
+        .unwrap_or(name);
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
-/// Those that are the same name in another spelling; or those of the one name that begins so.
+/// Whether it is one of those that a name with a `*` stands for (`rps_cpus@*`).
+fn stands_for(known: &str, name: &str) -> bool {
+    let is_part = |(begin, end)| {
+        name.strip_prefix(begin)
+            .and_then(|rest| rest.strip_suffix(end))
+            .is_some_and(|part: &str| !part.is_empty())
+    };
+    known.split_once('*').is_some_and(is_part)
+}
+
+/// Those that are the same name in another spelling; or the one that stands for it; or those of the one name that begins so.
 pub fn alike<'a>(name: &str, all: &'a [Explanation]) -> Vec<&'a Explanation> {
     let wanted = plain(name);
     if wanted.is_empty() {
@@ -21,6 +34,10 @@ pub fn alike<'a>(name: &str, all: &'a [Explanation]) -> Vec<&'a Explanation> {
     let same: Vec<&Explanation> = all.iter().filter(is).collect();
     if !same.is_empty() {
         return same;
+    }
+    let of_each: Vec<&Explanation> = all.iter().filter(|one| stands_for(&one.name, name)).collect();
+    if !of_each.is_empty() {
+        return of_each;
     }
     let begins: Vec<&Explanation> =
         all.iter().filter(|one| plain(one.short()).starts_with(&wanted)).collect();

@@ -3,7 +3,9 @@ use proptest::prelude::*;
 
 fn machine() -> Machine {
     Machine {
-        knobs: vec![("up".into(), "Whether an interface is up.".into())],
+        knobs: ["up", "sysctl net.ipv4.tcp_rmem", "feature.*"]
+            .map(|name| (name.into(), "Whether an interface is up.".into()))
+            .into(),
         reasons: vec!["NEW_REASON".into()],
     }
 }
@@ -27,6 +29,8 @@ fn a_name_of_every_kind_is_explained() {
         ("NEIGH_FAILED", NameKind::KernelReason),
         ("NEW_REASON", NameKind::KernelReason),
         ("up", NameKind::Knob),
+        ("net.ipv4.tcp_rmem", NameKind::Knob),
+        ("feature.rx-gro", NameKind::Knob),
         ("udp-rr", NameKind::Workload),
         ("ring:", NameKind::Port),
         ("squeeze", NameKind::Word),
