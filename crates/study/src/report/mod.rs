@@ -85,7 +85,7 @@ fn render(template: &str, page: Value) -> Result<String> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
     let page = environment.render_str(template, Serde(page)).map_err(|e| broken(&e))?;
-    Ok(crate::text::printable(&page))
+    Ok(page.replace(|c| record::line::is_unsafe(c) && !"\n\t".contains(c), "\u{fffd}"))
 }
 
 fn broken(error: &dyn std::fmt::Display) -> Problem {
