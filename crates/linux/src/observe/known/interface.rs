@@ -446,7 +446,7 @@ fn stamps(name: &str) -> Fact {
 /// Whether the driver says that the interface stamps what it receives.
 fn can_stamp(name: &str) -> bool {
     let facts = packet::any_socket().and_then(|socket| packet::stamp_facts(&socket, name));
-    facts.is_ok_and(|facts| facts.flags & libc::SOF_TIMESTAMPING_RX_HARDWARE as u32 != 0)
+    facts.is_ok_and(|facts| facts.flags & libc::SOF_TIMESTAMPING_RX_HARDWARE != 0)
 }
 
 /// Names of links by number.
