@@ -225,10 +225,11 @@ fn expected(buffer: &Buffer, flow: &Flow) -> Verdict {
     let mut start = if stale { buffer.mac as usize + 14 } else { buffer.network as usize };
     let linear = &buffer.head[..(buffer.tail as usize).min(HEAD_BYTES)];
     let mut tags = 0;
-    while tagged {
+    let mut is_found = !tagged;
+    while !is_found {
         match start.checked_sub(2).and_then(|at| linear.get(at..start)) {
             None => return Verdict::Unparsed,
-            Some([0x08, 0x00] | [0x86, 0xdd]) => break,
+            Some([0x08, 0x00] | [0x86, 0xdd]) => is_found = true,
             Some([0x81, 0x00] | [0x88, 0xa8]) if tags < 2 => (start, tags) = (start + 4, tags + 1),
             Some(_) => return Verdict::Other,
         }
