@@ -52,8 +52,7 @@ pub fn carry_out(topology: &Topology, spec: &TestSpec, words: &[OsString]) -> Re
     let serve = ["serve", "--observe", "--tune", "--json"].map(OsString::from);
     let mut server = start(&there, &flags[1], &wire, &serve, Stdio::piped)?;
     wait_until_it_serves(&mut server, &spec.to)?;
-    let more = ["--to".into(), OsString::from(address)];
-    let mut client = start(&here, &flags[0], &wire, &[words, &more].concat(), Stdio::inherit)?;
+    let mut client = start(&here, &flags[0], &wire, &with_host(words, address), Stdio::inherit)?;
     let mut told = false;
     loop {
         if let Some(status) = client.child.try_wait().map_err(|error| lost(&spec.from, &error))? {
@@ -66,6 +65,12 @@ pub fn carry_out(topology: &Topology, spec: &TestSpec, words: &[OsString]) -> Re
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// The words with the other host: behind them, or before the word that says that no flag follows.
+fn with_host(words: &[OsString], address: String) -> Vec<OsString> {
+    let (flags, rest) = words.split_at(words.iter().position(|word| word == "--").unwrap_or(words.len()));
+    [flags, &["--to".into(), address.into()], rest].concat()
 }
 
 fn lost(node: &str, error: &dyn std::fmt::Display) -> Problem {
@@ -235,6 +240,17 @@ mod tests {
             refused.contains("node a: there is no network card 'tulip'; the models are igb, "),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn the_other_host_is_a_flag_of_the_command() {
+        let of = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let all = with_host(&words, "10.0.0.2".into());
+            all.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of(&["run", "x.plan", "--quick"]), "run x.plan --quick --to 10.0.0.2");
+        assert_eq!(of(&["run", "--", "-x.plan"]), "run --to 10.0.0.2 -- -x.plan");
     }
 
     #[test]

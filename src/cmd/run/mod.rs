@@ -255,6 +255,7 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
         plan_name: name,
         topology_name: match (&args.lab, &args.to) {
             (Some(lab), _) => format!("lab {lab}"),
+            (None, Some(host)) if args.reverse => format!("from {host}"),
             (None, Some(host)) => format!("to {host}"),
             (None, None) => plan.topology.clone(),
         },
