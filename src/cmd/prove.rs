@@ -176,7 +176,9 @@ fn prove(
 ) -> Result<(ProofRecord, Option<Problem>)> {
     let name = args.proof.lab.clone().unwrap_or_default();
     let to = args.proof.to.clone().unwrap_or_default();
-    let mut record = ProofRecord { schema: PROOF_SCHEMA.into(), lab: name, to, ..ProofRecord::default() };
+    let reverse = args.proof.reverse;
+    let mut record =
+        ProofRecord { schema: PROOF_SCHEMA.into(), lab: name, to, reverse, ..ProofRecord::default() };
     if args.doctor {
         let most = args.most.map_or(usize::MAX, usize::from);
         record.suspects = proving.suspects(Bounds { may_flap: args.proof.allow_link_flap, most })?;

@@ -17,6 +17,9 @@ pub struct SearchRecord {
     /// The other host, of a search between two hosts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub to: String,
+    /// Traffic goes from that host to this one.
+    #[serde(default)]
+    pub reverse: bool,
     /// The time that it was given, in milliseconds.
     pub budget_ms: u64,
     /// The time that it took.

@@ -176,6 +176,9 @@ pub struct ProofRecord {
     /// The other host, of a proof between two hosts; else empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub to: String,
+    /// Traffic goes from that host to this one.
+    #[serde(default)]
+    pub reverse: bool,
     /// What the doctor advised to try, by the loss that it estimated; empty when it was not asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspects: Vec<Suspect>,

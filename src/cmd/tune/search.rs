@@ -117,6 +117,7 @@ fn search(
         schema: SEARCH_SCHEMA.into(),
         lab: args.proof.lab.clone().unwrap_or_default(),
         to: args.proof.to.clone().unwrap_or_default(),
+        reverse: args.proof.reverse,
         budget_ms: args.budget.as_millis() as u64,
         seed,
         left_out,
