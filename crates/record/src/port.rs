@@ -70,6 +70,16 @@ impl PortKind {
         if kind.through == Through::Port { Self::of(rest) } else { Some(kind) }
     }
 
+    /// The interface of a port by the port's whole name, `eth0` of `fault:ring:eth0?frames=512`; none where it has none.
+    pub fn interface_of(port: &str) -> Option<&str> {
+        let (name, rest) = port.split_once(':')?;
+        match Self::named(name)? {
+            kind if kind.through == Through::Port => Self::interface_of(rest),
+            kind if kind.has_interface() => rest.split('?').next(),
+            _ => None,
+        }
+    }
+
     /// It is an interface of the kernel that frames of others go through, too.
     pub fn has_interface(&self) -> bool {
         matches!(self.through, Through::PacketSocket | Through::Driver)
@@ -181,6 +191,9 @@ mod tests {
         assert_eq!(name("ring:eth0?frames=512"), Some("ring"));
         assert_eq!(name("fault:fault:xdp:a0?lose=1%"), Some("xdp"));
         assert_eq!((name("eth0"), name("nothing:eth0"), name("fault:eth0")), (None, None, None));
+        assert_eq!(PortKind::interface_of("ring:eth0?frames=512"), Some("eth0"));
+        assert_eq!(PortKind::interface_of("fault:fault:xdp:a0?lose=1%"), Some("a0"));
+        assert_eq!((PortKind::interface_of("eth0"), PortKind::interface_of("pcap:x.pcap")), (None, None));
     }
 
     #[test]

@@ -163,9 +163,8 @@ fn after_end(book: &mut Readings, gap: &mut Gap, at: &Visit) {
 /// Says where the port listens when all came in by another interface: a host with several, whose routes do not lead to the one that has the
 /// address.
 fn elsewhere(book: &mut Readings, gap: &mut Gap, at: &Visit) {
-    let name = at.end.settings.port.split_once(':').map_or("", |(_, name)| name);
-    let listens = name.split_once('?').map_or(name, |(name, _)| name);
-    let Some(came) = at.ingress.filter(|came| !listens.is_empty() && *came != listens) else { return };
+    let Some(listens) = PortKind::interface_of(&at.end.settings.port) else { return };
+    let Some(came) = at.ingress.filter(|came| *came != listens) else { return };
     if gap.open() > 0 && at.end.read() == 0 && at.bridge != Some(listens) {
         book.note(format!(
             "frames came in at {} by {came}, and the receiver's port listens at {listens}, which has the address: test to an \

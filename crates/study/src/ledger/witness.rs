@@ -99,7 +99,8 @@ pub fn name_residuals(drafts: &mut [Draft], details: &[WitnessDrop], snapshots: 
 /// What a queueing discipline that no station is about has dropped, that of a VLAN or bond over the interface of the path, where its own
 /// counter moved.
 fn of_queue(seen: &WitnessDrop, snapshots: [&Snapshot; 2]) -> Option<&'static str> {
-    let interface = seen.interface.as_deref().filter(|_| seen.reason == "QDISC_DROP")?;
+    let is_of_queue = drop::find(drop::QDISC_FULL).is_some_and(|row| row.means(&seen.reason));
+    let interface = seen.interface.as_deref().filter(|_| is_of_queue)?;
     let [before, after] = snapshots.map(|all| all.nodes.get(&seen.node)?.root_qdisc(interface));
     let dropped = Delta::of(before?.drops, after?.drops).known()?;
     (dropped > 0).then_some(after?.drop_name())

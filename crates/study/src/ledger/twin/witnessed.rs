@@ -44,7 +44,8 @@ fn copies_behind_the_port_are_no_loss_and_are_said() {
 /// Policy routes led the frames to a second interface of the receiver; nothing said why none was read.
 #[test]
 fn frames_that_came_by_another_interface_than_the_port_listens_at_are_explained() {
-    for (port, is_elsewhere) in [("ring:eth1?frames=8", true), ("int:eth0", false)] {
+    let ports = [("ring:eth1?frames=8", true), ("int:eth0", false), ("fault:int:eth0?lose=1%", false)];
+    for (port, is_elsewhere) in ports {
         let mut twin = Twin::new(TrafficKind::Frames, 4, &[false], true);
         (0..50).for_each(|_| twin.send(Fate::SocketFull, Fate::Arrives));
         twin.receiver.port_drops.clear();
