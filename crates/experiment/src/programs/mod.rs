@@ -53,7 +53,7 @@ pub fn up(topology: &Topology, name: &str, lifetime: Lifetime) -> Result<Lab> {
 fn namespaces_alone(topology: &Topology) -> Result<()> {
     let machine = topology.nodes.iter().find(|node| node.machine.is_some());
     machine.map_or(Ok(()), |node| {
-        Err(Problem::input("it is a virtual machine, and a lab has namespaces of this host").at(format!("node {}", node.name)).help(
+        Err(Problem::input("it is a virtual machine, and the nodes of a lab are namespaces of this host").at(format!("node {}", node.name)).help(
             "machines are there as long as a command takes: 'pathlab run', 'prove' or 'tune search' with a plan of this topology",
         ))
     })

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::path::Path;
 
+use record::unit::many;
 use record::{Problem, Result};
 
 use super::topology::{InterfaceSpec, LinkSpec, Topology};
@@ -72,10 +73,10 @@ pub(super) fn check(topology: &Topology) -> Result<()> {
     }
     let joins = |LinkSpec { ends: [a, b] }: &LinkSpec| a.node != b.node;
     if nodes.len() != 2 || links.len() != 1 || !links.iter().all(joins) {
-        let counts = format!("{} nodes and {} links", nodes.len(), links.len());
+        let counts = [many(nodes.len() as u64, "node"), many(links.len() as u64, "link")].join(" and ");
         return refuse(
             format!("with virtual machines it has {counts}"),
-            "two machines with one link between them are what there can be; more nodes fit into one machine ('pathlab vm run')",
+            "declare two machines and one link between them; more nodes fit into one machine ('pathlab vm run')",
         );
     }
     let more = [
@@ -144,8 +145,8 @@ mod tests {
             ("vm a\nvm a\n", "there is already a node 'a'"),
             ("vm a\nnode b\nlink a:x -- b:x\n", "node 'b' is a namespace of this host"),
             ("vm a\nvm b\n", "it has 2 nodes and 0 links"),
-            ("vm a\nvm b\nvm c\nlink a:x -- b:x\n", "it has 3 nodes and 1 links"),
-            ("vm a\nvm b\nlink a:x -- a:y\n", "it has 2 nodes and 1 links"),
+            ("vm a\nvm b\nvm c\nlink a:x -- b:x\n", "it has 3 nodes and 1 link"),
+            ("vm a\nvm b\nlink a:x -- a:y\n", "it has 2 nodes and 1 link"),
             ("vm a\nvm b\nlink a:x -- b:x\n", "a:x has no address"),
         ] {
             let refused = Topology::parse(text, "x.lab").unwrap_err().to_string();

@@ -21,7 +21,6 @@ use record::line::{self, Word};
 use record::{PortKind, Problem, Result, unit};
 
 use super::forwarder::{Forwarder, ForwarderKind};
-use super::machine as machines;
 use crate::netlink::{BOND_MODES, netem};
 
 use super::topology::{
@@ -602,7 +601,7 @@ fn check_whole(topology: &Topology) -> Result<()> {
     }
     topology.nodes.iter().try_for_each(|node| check_forwarder(topology, node))?;
     topology.all_interfaces().try_for_each(check_emulation)?;
-    machines::check(topology)?;
+    super::machine::check(topology)?;
     for end in topology.ends() {
         let frame = end.mtu.unwrap_or(DEFAULT_MTU) + 14;
         let Some(Shaper { limit_bytes: limit, burst_bytes: burst, .. }) = end.shaper else { continue };
