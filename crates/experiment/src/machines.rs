@@ -43,7 +43,7 @@ pub fn carry_out(topology: &Topology, spec: &TestSpec, words: &[OsString]) -> Re
     let (here, there) = (end(&spec.from)?, end(&spec.to)?);
     let address = address(&there, spec)?;
     let flags = [flags(&here)?, flags(&there)?];
-    sweep();
+    sweep(&std::env::temp_dir());
     let folder = tempfile::Builder::new()
         .prefix(&format!("{FOLDER}{}-", std::process::id()))
         .tempdir()
@@ -78,9 +78,8 @@ fn lost(node: &str, error: &dyn std::fmt::Display) -> Problem {
 }
 
 /// Takes away the folders of runs that were killed.
-fn sweep() {
-    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    for entry in entries {
+fn sweep(temporary: &Path) {
+    for entry in std::fs::read_dir(temporary).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap_or_default();
         let pid = name.strip_prefix(FOLDER).and_then(|rest| rest.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
@@ -251,6 +250,29 @@ mod tests {
         };
         assert_eq!(of(&["run", "x.plan", "--quick"]), "run x.plan --quick --to 10.0.0.2");
         assert_eq!(of(&["run", "--", "-x.plan"]), "run --to 10.0.0.2 -- -x.plan");
+    }
+
+    #[test]
+    fn folders_of_killed_runs_go_and_others_stay() {
+        let temporary = tempfile::tempdir().unwrap();
+        // No process has a number above 2^22 (`PID_MAX_LIMIT`).
+        let [dead, filled, own, other] = [
+            format!("{FOLDER}4194999-x"),
+            format!("{FOLDER}4194998-x"),
+            format!("{FOLDER}{}-x", std::process::id()),
+            "x".into(),
+        ]
+        .map(|name| temporary.path().join(name));
+        for folder in [&dead, &filled, &own, &other] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join(SOCKET), "").unwrap();
+        }
+        std::fs::write(filled.join("mine"), "").unwrap();
+        sweep(temporary.path());
+        assert_eq!(
+            [&dead, &filled.join("mine"), &own.join(SOCKET), &other.join(SOCKET)].map(|it| it.exists()),
+            [false, true, true, true]
+        );
     }
 
     #[test]
