@@ -259,7 +259,7 @@ fn a_test_that_is_interrupted_counts_what_was_sent() {
                 let label = format!("{} {:?}: {sender:?} {receiver:?}", spec.kind, spec.rate);
                 let early = |note: &String| note.starts_with("it was told to end early: it sent for ");
                 assert!(sender.notes.iter().any(early), "{label}");
-                assert!(sender.sent > 100 && sender.sent == sender.attempted, "{label}");
+                assert!(sender.sent > 0 && sender.sent == sender.attempted, "{label}");
                 assert!(!sender.notes.iter().any(|note| note.contains("failed")), "{label}");
                 let came =
                     if spec.kind.is_round_trip() { sender.received_bytes } else { receiver.received_bytes };
