@@ -80,7 +80,7 @@ pub fn html(runs: &[RunRecord], examined: &[Examined]) -> Result<String> {
     render(TEMPLATE, page)
 }
 
-/// Fills in a template; every text is escaped, and what would turn its neighbours round is replaced as on a terminal.
+/// Fills in a template; every text is escaped, and characters that control a terminal or the direction of writing are replaced, as on a terminal.
 fn render(template: &str, page: Value) -> Result<String> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
