@@ -88,6 +88,8 @@ mod uppers;
 mod users;
 #[path = "system/validity.rs"]
 mod validity;
+#[path = "system/via.rs"]
+mod via;
 #[path = "system/vm.rs"]
 mod vm;
 #[path = "system/watch.rs"]

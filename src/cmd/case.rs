@@ -1,5 +1,6 @@
 //! `pathlab case`: test cases, each with two arms and what is expected of the second; runs of them beside each other.
 
+use super::between::BetweenArgs;
 use super::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Screen;
@@ -41,13 +42,8 @@ struct RunArgs {
     /// Names of cases, files that end with .case, or 'all'.
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Run them between this host and that one, where 'pathlab serve --observe' runs, with --tune if its knobs are to be changed, too: the
-    /// first node of a case's path (a) is this host, the second (b) the other one, and their interfaces are those that lead to each other.
-    #[arg(long, value_name = "HOST[:PORT]")]
-    to: Option<String>,
-    /// With --to: traffic goes from that host to this one, which is the second node of the path then.
-    #[arg(long, requires = "to")]
-    reverse: bool,
+    #[command(flatten)]
+    between: BetweenArgs,
     /// With --to: allow settings that may take a link down for a moment.
     #[arg(long, requires = "to")]
     allow_link_flap: bool,
@@ -116,7 +112,7 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
     cases.iter_mut().flat_map(|case| &mut case.plans).try_for_each(|plan| plan.stamp_layers(args.layers))?;
     let against = args.against.as_deref().map(read).transpose()?;
     let file = args.output.as_deref().map(NewFile::create).transpose()?;
-    if args.to.is_none() {
+    if args.between.to.is_none() {
         linux::lab::enter_user_namespace()?;
     }
     experiment::interruptible()?;
@@ -125,8 +121,9 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
         pairs: args.pairs.into(),
         seed: args.seed.unwrap_or_else(|| linux::sys::clock::realtime_ns() % 1_000_000),
         bisect: args.bisect,
-        to: args.to.as_deref(),
-        reverse: args.reverse,
+        to: args.between.to.as_deref(),
+        reverse: args.between.reverse,
+        via: &args.between.via,
         may_flap: args.allow_link_flap,
         label: args.label.as_deref(),
         dir: &args.dir,
@@ -142,7 +139,7 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
     output.result(&record, study::case::run)?;
     written?;
     stopped.map_or(Ok(()), Err)?;
-    judged(&record, args.to.is_some())
+    judged(&record, args.between.to.is_some())
 }
 
 fn beside(args: &MatrixArgs, output: &Output) -> Result<()> {

@@ -1,10 +1,10 @@
 //! `pathlab compare`: which of two paths, topologies or plans is better, shown by pairs.
 
+use super::between::BetweenArgs;
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
 use experiment::change::{self, Settings};
-use experiment::hosts::HostPair;
 use experiment::plan::{self, Plan};
 use experiment::session::Course;
 use experiment::side::{self, Described};
@@ -25,12 +25,8 @@ pub struct CompareArgs {
     a: String,
     /// What is tried.
     b: String,
-    /// Compare two plans between this host and that one, where 'pathlab serve --observe' runs (docs/hosts.md).
-    #[arg(long, value_name = "HOST[:PORT]")]
-    to: Option<String>,
-    /// With --to: traffic goes from that host to this one, which is the second node of the path then.
-    #[arg(long, requires = "to")]
-    reverse: bool,
+    #[command(flatten)]
+    between: BetweenArgs,
     /// End with code 1 when B is shown to be worse in a test.
     #[arg(long)]
     fail_if_worse: bool,
@@ -93,7 +89,7 @@ fn share(text: &str) -> std::result::Result<f64, String> {
 /// Runs the command.
 pub fn run(args: CompareArgs, output: &Output) -> Result<()> {
     let sides = [args.trial.side(&args.a)?, args.trial.side(&args.b)?];
-    let ended = match &args.to {
+    let ended = match &args.between.to {
         Some(host) => between(&args, host, sides, output)?,
         None => in_labs(&args, &sides, output)?,
     };
@@ -125,7 +121,8 @@ fn between(args: &CompareArgs, host: &str, mut sides: [Described; 2], output: &O
         );
     }
     experiment::interruptible()?;
-    let pairs = sides.each_ref().map(|side| HostPair::of(host, &side.plan.tests[0].spec, args.reverse));
+    let pair = |side: usize| args.between.pair(host, &sides[side].plan.tests[0].spec);
+    let pairs = [pair(0)?, pair(1)?];
     sides.iter_mut().for_each(|side| side.plan.use_family(pairs[0].family()));
     let journals = linux::undo::journals()?;
     let settings: [Settings<'_>; 2] = [0, 1].map(|side| (&pairs[side] as _, &sides[side].plan.settings[..]));

@@ -11,6 +11,7 @@ use std::path::Path;
 
 pub mod agent;
 pub mod bench;
+mod between;
 pub mod capture;
 pub mod case;
 pub mod compare;

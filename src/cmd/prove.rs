@@ -1,11 +1,11 @@
 //! `pathlab prove`: whether a change of a knob helps, shown by pairs; kept when it does, put back when not.
 
+use super::between::BetweenArgs;
 use super::compare::{TrialArgs, told_in_part};
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
 use clap::Args;
 use experiment::change::{self, Changed, LabChange, Settings, Tunable, keep};
-use experiment::hosts::HostPair;
 use experiment::prove::suspects;
 use experiment::prove::suspects::Bounds;
 use experiment::side::Described;
@@ -39,15 +39,10 @@ pub struct ProveArgs {
 #[derive(Args, Clone)]
 pub struct ProofArgs {
     /// The lab that is up and whose knobs are changed; without one, the plan's topology is built, and nothing outlives it.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "to")]
     pub lab: Option<String>,
-    /// Measure between this host and that one, where 'pathlab serve --observe' runs, with --tune if its knobs are to be changed, too: the first
-    /// node of the plan's path (a) is this host, the second (b) the other one.
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "lab")]
-    pub to: Option<String>,
-    /// With --to: traffic goes from that host to this one, which is the second node of the path then.
-    #[arg(long, requires = "to")]
-    pub reverse: bool,
+    #[command(flatten)]
+    pub between: BetweenArgs,
     /// Put everything back, whatever was shown.
     #[arg(long)]
     pub no_keep: bool,
@@ -93,11 +88,11 @@ impl ProofArgs {
         output: &Output,
         work: impl FnOnce(&Proving<'_>) -> Result<T>,
     ) -> Result<T> {
-        if self.to.is_none() && self.lab.is_none() {
+        if self.between.to.is_none() && self.lab.is_none() {
             super::machines(&side.topology, &side.plan.tests[0].spec)?;
         }
-        match &self.to {
-            Some(host) => self.between(host, side, output, work),
+        match &self.between.to {
+            Some(host) => self.between_hosts(host, side, output, work),
             None => self.in_lab(side, output, work),
         }
     }
@@ -128,7 +123,7 @@ impl ProofArgs {
         done
     }
 
-    fn between<T>(
+    fn between_hosts<T>(
         &self,
         host: &str,
         mut side: Described,
@@ -136,7 +131,7 @@ impl ProofArgs {
         work: impl FnOnce(&Proving<'_>) -> Result<T>,
     ) -> Result<T> {
         experiment::interruptible()?;
-        let pair = HostPair::of(host, &side.plan.tests[0].spec, self.reverse);
+        let pair = self.between.pair(host, &side.plan.tests[0].spec)?;
         side.plan.use_family(pair.family());
         let settings = side.plan.settings.clone();
         change::during(&[(&pair, &settings)], || {
@@ -175,10 +170,9 @@ fn prove(
     changes: &[LabChange],
 ) -> Result<(ProofRecord, Option<Problem>)> {
     let name = args.proof.lab.clone().unwrap_or_default();
-    let to = args.proof.to.clone().unwrap_or_default();
-    let reverse = args.proof.reverse;
-    let mut record =
-        ProofRecord { schema: PROOF_SCHEMA.into(), lab: name, to, reverse, ..ProofRecord::default() };
+    let BetweenArgs { to, reverse, via } = args.proof.between.clone();
+    let (schema, to) = (PROOF_SCHEMA.into(), to.unwrap_or_default());
+    let mut record = ProofRecord { schema, lab: name, to, reverse, via, ..ProofRecord::default() };
     if args.doctor {
         let most = args.most.map_or(usize::MAX, usize::from);
         record.suspects = proving.suspects(Bounds { may_flap: args.proof.allow_link_flap, most })?;

@@ -18,8 +18,8 @@ use record::ledger::WitnessDrop;
 use record::traffic::EndReport;
 use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
 use record::{
-    Delta, Finding, FlowObservation, HostFacts, Latency, Ledger, Path, Problem, Rate, Result, TestRecord,
-    TestSpec, Validity,
+    Delta, Finding, FlowObservation, HostBetween, HostFacts, Latency, Ledger, Path, Problem, Rate, Result,
+    TestRecord, TestSpec, Validity,
 };
 use serde::Serialize;
 use std::net::IpAddr;
@@ -45,6 +45,10 @@ pub struct TestArgs {
     /// Traffic goes from that host to this one.
     #[arg(long, short = 'R')]
     reverse: bool,
+    /// A host on the way to that one, where 'pathlab serve --observe' runs, too: what becomes of frames there is in the ledger. Several times for
+    /// several, in the order from this host.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    via: Vec<String>,
     #[arg(long, help = size_help())]
     size: Option<u32>,
     /// Payload of the response in bytes (request/response kinds) [default: as the request].
@@ -149,6 +153,7 @@ struct Observed<'a> {
     kernel_drops: &'a [WitnessDrop],
     validity: &'a Option<Validity>,
     hosts: &'a [HostFacts],
+    between: &'a [HostBetween],
     findings: Vec<Finding>,
 }
 
@@ -161,7 +166,8 @@ impl<'a> From<&'a TestRecord> for Observed<'a> {
             kernel_drops: &test.kernel_drops,
             validity: &test.validity,
             hosts: &test.hosts,
-            findings: study::hosts::differences(test),
+            between: &test.between,
+            findings: study::findings::of_hosts(test),
         }
     }
 }
@@ -185,7 +191,9 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
     load::check_spec(&spec)?;
     let near = if args.reverse { EndRole::Receiver } else { EndRole::Sender };
     let ends = HostEnds { near, far: control.ip() };
+    remote::named_apart(&args.via, [&spec.from, &spec.to])?;
     let mut other = remote::connect(control, &args.host)?;
+    let between = remote::between(&args.via)?;
     experiment::interruptible()?;
     let mut agent = experiment::measure::start_here()?;
     let (begun, length_ms) = (Instant::now(), load::length_ms(&spec));
@@ -202,7 +210,8 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         Err(problem) if args.namespaces.is_empty() => Err(problem.to_string()),
         nodes => Ok(nodes?),
     };
-    let mut observer = HostsObserver::new(&spec, ends, agent.pid(), nodes, args.doctor);
+    let observer = HostsObserver::new(&spec, ends, agent.pid(), nodes, args.doctor);
+    let mut observer = observer.through(between);
     let outcome = progress::watched(output, length_ms, look, || {
         ends.run(&spec, &mut agent.link, &mut other, &mut observer)
     });
@@ -386,7 +395,7 @@ fn ledger(observed: &std::result::Result<TestRecord, String>) -> String {
     };
     let lines = study::text::ledger(test).unwrap_or_else(|| study::text::way(test));
     let validity = study::text::validity(test);
-    format!("\n{}\n{}\n{}", lines.trim_end(), validity.trim_end(), study::text::differences(test))
+    format!("\n{}\n{}\n{}", lines.trim_end(), validity.trim_end(), study::text::of_hosts(test))
 }
 
 /// What was found at each end, for people.

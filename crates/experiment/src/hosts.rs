@@ -11,15 +11,15 @@ pub mod remote;
 use crate::doctor;
 use linux::observe::next_hop;
 use linux::sys::clock;
-use load::conversation::controller;
+use load::conversation::controller::{self, Between};
 use load::conversation::facts::{FactsWatch, Host};
 use load::conversation::observation::{HostWatch, Nodes, flow};
 use load::protocol::message::FactsWindow;
 use load::protocol::setup::{ClockRelation, EndRole};
 use load::{AgentLink, DataPorts, Outcome};
 use record::{
-    Facts, Hop, HostObservation, NodeRole, Path, Problem, Result, TestRecord, TestSpec, Witness,
-    WitnessStatus,
+    Facts, FlowObservation, Hop, HostBetween, HostFacts, HostObservation, NodeRole, Path, Problem, Result,
+    TestRecord, TestSpec, Witness, WitnessStatus,
 };
 use serde::Serialize;
 use std::fmt;
@@ -39,6 +39,8 @@ pub struct HostPair {
     pub near: String,
     /// The node that is the other one.
     pub far: String,
+    /// Hosts between the two that are to observe, in the order from this one: HOST or HOST:PORT.
+    pub via: Vec<String>,
 }
 
 impl HostPair {
@@ -48,7 +50,17 @@ impl HostPair {
         if reverse {
             std::mem::swap(&mut near, &mut far);
         }
-        HostPair { name: name.into(), near, far }
+        HostPair { name: name.into(), near, far, via: vec![] }
+    }
+
+    /// The same, with hosts between the two, in the order from this one.
+    ///
+    /// # Errors
+    /// Input: one has the name of another node.
+    pub fn through(mut self, via: &[String]) -> Result<HostPair> {
+        remote::named_apart(via, [&self.near, &self.far])?;
+        self.via = via.to_vec();
+        Ok(self)
     }
 
     /// The end that this host is of a test between the two.
@@ -86,7 +98,7 @@ impl HostPair {
     /// # Errors
     /// Input: it is neither.
     pub fn is_near(&self, node: &str) -> Result<bool> {
-        let HostPair { name, near, far } = self;
+        let HostPair { name, near, far, .. } = self;
         match node {
             node if node == near => Ok(true),
             node if node == far => Ok(false),
@@ -99,8 +111,12 @@ impl HostPair {
 /// As a topology: two nodes, between which nothing is known.
 impl fmt::Display for HostPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let HostPair { name, near, far } = self;
-        write!(f, "# {near} is this host, {far} is {name}\nnode {near} {far}\n")
+        let HostPair { name, near, far, via } = self;
+        write!(f, "# {near} is this host, {far} is {name}")?;
+        if !via.is_empty() {
+            write!(f, ", observed between them: {}", via.join(", "))?;
+        }
+        write!(f, "\nnode {near} {far}\n")
     }
 }
 
@@ -163,6 +179,8 @@ pub struct HostsObserver<'a> {
     near_facts: Option<std::result::Result<Facts, String>>,
     near: Option<HostObservation>,
     far: Option<HostObservation>,
+    /// The hosts between the two, in the order from this one, each with what it saw.
+    between: Vec<(Between, Option<Result<HostObservation>>)>,
     /// Why this host is not observed.
     why: Option<String>,
     /// Why the other one is not.
@@ -195,9 +213,17 @@ impl<'a> HostsObserver<'a> {
             near_facts: None,
             near: None,
             far: None,
+            between: vec![],
             why,
             far_why: None,
         }
+    }
+
+    /// Lets these hosts between the two observe the test, too; in the order from this one.
+    #[must_use]
+    pub fn through(self, between: Vec<Between>) -> Self {
+        let between = between.into_iter().map(|host| (host, None)).collect();
+        HostsObserver { between, ..self }
     }
 
     /// What the doctor judges, of the sender's host and of the receiver's, or why it is not known; one of them where both ends are in one namespace,
@@ -244,9 +270,7 @@ impl<'a> HostsObserver<'a> {
     /// Which node of this host the other one observes, too.
     fn seen_twice(&self) -> Option<usize> {
         let (near, far) = self.near.as_ref().zip(self.far.as_ref())?;
-        let is_one_boot = !near.host.boot_id.is_empty() && near.host.boot_id == far.host.boot_id;
-        let theirs = |own: &u64| *own == far.namespace || far.namespaces.contains(own);
-        near.namespaces.iter().position(theirs).filter(|_| is_one_boot)
+        observed_by_both(near, far)
     }
 
     fn name(&self, at: usize) -> &str {
@@ -279,9 +303,11 @@ impl<'a> HostsObserver<'a> {
         if let Some(why) = twice {
             return Err(why);
         }
-        let [sender, receiver] = ends.ordered(near, far);
-        let hosts = vec![sender.host.clone(), receiver.host.clone()];
-        let mut seen = study::hosts::joined(sender, receiver, [&spec.from, &spec.to], is_one_host);
+        let (mut between, mut all) = between(self.between, spec, ends, [near, far]);
+        let mut seen = joined(spec, &mut between, &mut all);
+        let mut hosts: Vec<HostFacts> = all.iter().map(|(_, seen)| seen.host.clone()).collect();
+        // The ends stand first.
+        hosts[1..].rotate_right(1);
         seen.conditions.iter_mut().for_each(|one| one.ends = addresses(ends.far));
         let mut test = TestRecord {
             name: spec.kind.to_string(),
@@ -294,6 +320,7 @@ impl<'a> HostsObserver<'a> {
             flow: Some(seen.flow),
             conditions: seen.conditions,
             hosts,
+            between,
             ..TestRecord::default()
         };
         test.actors = test::actors(&test.before, &test.after, [&outcome.sender, &outcome.receiver]);
@@ -309,6 +336,76 @@ impl<'a> HostsObserver<'a> {
         test::conclude(&mut test, evidence(witness, ports));
         Ok(test)
     }
+}
+
+/// The first namespace of the one that the other one observes, too, by its place there.
+fn observed_by_both(one: &HostObservation, other: &HostObservation) -> Option<usize> {
+    let is_one_boot = !one.host.boot_id.is_empty() && one.host.boot_id == other.host.boot_id;
+    let theirs = |own: &u64| *own == other.namespace || other.namespaces.contains(own);
+    one.namespaces.iter().position(theirs).filter(|_| is_one_boot)
+}
+
+/// Why the flow was not counted at every interface of a host, if so.
+fn uncounted(flow: &FlowObservation) -> Option<String> {
+    flow.absent.clone().or_else(|| flow.missing.first().cloned())
+}
+
+/// A host between the ends by its name, and what it saw.
+type Seen = (String, HostObservation);
+
+/// What hosts saw as one observation. Where that is no whole way, those between the ends are left out, and it is said why.
+fn joined(spec: &TestSpec, between: &mut [HostBetween], all: &mut Vec<Seen>) -> HostObservation {
+    let seen = study::hosts::joined(all.clone());
+    if all.len() < 3 || study::hosts::is_whole(&seen, [&spec.from, &spec.to]) {
+        return seen;
+    }
+    for host in between.iter_mut().filter(|host| host.unseen.is_none()) {
+        let why = "more frames came in than were counted out of the host before: do they pass it twice, or \
+                   only some of them?";
+        host.unseen = Some(why.into());
+    }
+    all.drain(1..all.len() - 1);
+    study::hosts::joined(all.clone())
+}
+
+/// The hosts between the ends in the order from the sender, each with why the ledger has nothing of it, if so; and what the others and the ends saw, in
+/// that order.
+fn between(
+    mut asked: Vec<(Between, Option<Result<HostObservation>>)>,
+    spec: &TestSpec,
+    ends: HostEnds,
+    [near, far]: [HostObservation; 2],
+) -> (Vec<HostBetween>, Vec<Seen>) {
+    if ends.near == EndRole::Receiver {
+        asked.reverse();
+    }
+    let [sender, receiver] = ends.ordered(near, far);
+    let mut seen: Vec<Seen> = vec![(spec.from.clone(), sender), (spec.to.clone(), receiver)];
+    let mut hosts: Vec<HostBetween> = vec![];
+    for (host, told) in asked {
+        let told = told.unwrap_or_else(|| Err(Problem::measured("the test ended before it told anything")));
+        let told = told.map_err(|problem| problem.to_string()).and_then(|told| {
+            let is_twice = seen.iter().any(|(_, other)| observed_by_both(&told, other).is_some());
+            match (uncounted(&told.flow), is_twice) {
+                (_, true) => Err("another one of the hosts observes the same network namespace".into()),
+                (Some(why), _) => Err(why),
+                _ if !study::hosts::is_crossed(&told) => Err("no frame of the test came there".into()),
+                _ => Ok(told),
+            }
+        });
+        hosts.push(HostBetween { name: host.name.clone(), unseen: told.as_ref().err().cloned() });
+        let behind = seen.len() - 1;
+        seen.splice(behind..behind, told.ok().map(|told| (host.name, told)));
+    }
+    let order = study::hosts::order_of_frames(&seen.iter().map(|(_, seen)| seen).collect::<Vec<_>>());
+    let mut seen: Vec<Option<Seen>> = seen.into_iter().map(Some).collect();
+    let seen: Vec<Seen> = order.into_iter().filter_map(|host| seen[host].take()).collect();
+    // Those that tell something are told of in the order of their frames.
+    let mut names = seen.iter().skip(1).map(|(name, _)| name);
+    for host in hosts.iter_mut().filter(|host| host.unseen.is_none()) {
+        host.name = names.next().cloned().unwrap_or_default();
+    }
+    (hosts, seen)
 }
 
 fn evidence(witness: WitnessInput, ports: Ports) -> Evidence<'static> {
@@ -391,10 +488,15 @@ impl load::Observer for HostsObserver<'_> {
     fn before(&mut self, ports: &DataPorts, stream: u8) -> Result<()> {
         if self.why.is_none() {
             let end = (self.process, self.ends.near);
-            match HostWatch::start(&self.host.nodes, &flow(self.spec, ports, stream), end) {
+            match HostWatch::start(&self.host.nodes, &flow(self.spec, ports, stream), Some(end)) {
                 Ok(watch) => self.watch = Some(watch),
                 Err(problem) => self.why = Some(problem.what),
             }
+        }
+        // Where the two ends have no ledger, nobody between them has.
+        let is_wanted = self.why.is_none();
+        for (host, told) in self.between.iter_mut().filter(|_| is_wanted) {
+            *told = host.observe(self.spec, ports, stream).err().map(Err);
         }
         Ok(())
     }
@@ -441,6 +543,9 @@ impl load::Observer for HostsObserver<'_> {
 
     fn after(&mut self) -> Result<()> {
         self.near = self.watch.take().map(HostWatch::end).transpose()?;
+        for (host, told) in self.between.iter_mut().filter(|(_, refused)| refused.is_none()) {
+            *told = Some(host.observed());
+        }
         let facts = self.facts.take().map(|watch| watch.and_then(FactsWatch::end));
         self.near_facts = facts.map(|facts| facts.map_err(|problem| problem.to_string()));
         Ok(())

@@ -200,6 +200,9 @@ pub struct CaseHosts {
     /// The first node of a case's path is the other host, and the second this one.
     #[serde(default)]
     pub reverse: bool,
+    /// Hosts between the two that were to observe, in the order from this one.
+    #[serde(default)]
+    pub via: Vec<String>,
 }
 
 /// Cases that there are.

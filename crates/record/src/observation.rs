@@ -4,6 +4,16 @@ use crate::ledger::WitnessDrop;
 use crate::{Conditions, Facts, FlowObservation, HostFacts, Snapshot, Witness};
 use serde::{Deserialize, Serialize};
 
+/// A host between the two ends of a test, which was asked to observe it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostBetween {
+    /// As it was named; that of its own namespace in the ledger.
+    pub name: String,
+    /// Why the ledger has nothing of it, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseen: Option<String>,
+}
+
 /// Everything that one host saw of a test.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostObservation {

@@ -10,6 +10,7 @@ use crate::host::HostFacts;
 use crate::kind::TrafficKind;
 use crate::layers::LayerObservation;
 use crate::ledger::{Ledger, WitnessDrop};
+use crate::observation::HostBetween;
 use crate::path::Path;
 use crate::snapshot::{CpuTime, Snapshot};
 use crate::spec::TestSpec;
@@ -253,9 +254,13 @@ pub struct TestRecord {
     /// The flow itself, as it was counted at every interface; none in records of before it was, and where it cannot be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<FlowObservation>,
-    /// The machines of both ends, the sender's first, of a test between two hosts that both observe (`pathlab test`); empty in a run.
+    /// The machines of both ends, the sender's first, and those between them that were observed, of a test between hosts that observe; empty in
+    /// a lab.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostFacts>,
+    /// The hosts between the two ends that were asked to observe it, in the order from the sender.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub between: Vec<HostBetween>,
     /// Offload states of the interfaces on the path, e.g. `a:eth0 tso on, gro off`.
     #[serde(default)]
     pub offloads: Vec<String>,

@@ -20,6 +20,9 @@ pub struct SearchRecord {
     /// Traffic goes from that host to this one.
     #[serde(default)]
     pub reverse: bool,
+    /// Hosts between the two that were to observe, in the order from this one.
+    #[serde(default)]
+    pub via: Vec<String>,
     /// The time that it was given, in milliseconds.
     pub budget_ms: u64,
     /// The time that it took.

@@ -179,6 +179,9 @@ pub struct ProofRecord {
     /// Traffic goes from that host to this one.
     #[serde(default)]
     pub reverse: bool,
+    /// Hosts between the two that were to observe, in the order from this one.
+    #[serde(default)]
+    pub via: Vec<String>,
     /// What the doctor advised to try, by the loss that it estimated; empty when it was not asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspects: Vec<Suspect>,

@@ -25,6 +25,13 @@ const OFFLOADS: [&str; 4] = ["tso on", "gso on", "gro on", "lro on"];
 /// How much it matters, the claim, the evidence if it holds for a test, and what to do.
 type Rule = (Severity, &'static str, fn(&TestRecord) -> Option<String>, &'static str);
 
+const UNSEEN: Rule = (
+    Severity::Note,
+    "a host between the two ends is not in the ledger",
+    crate::hosts::unseen,
+    "look whether it is on the way, and whether 'pathlab serve --observe' runs there as root",
+);
+
 const RULES: &[Rule] = &[
     (
         Severity::Loss,
@@ -127,6 +134,7 @@ const RULES: &[Rule] = &[
         },
         "read the figures with this in mind",
     ),
+    UNSEEN,
     (
         Severity::Warning,
         "stations of the path could not be read",
@@ -157,6 +165,13 @@ const RULES: &[Rule] = &[
         "look for parallel ways on the path",
     ),
 ];
+
+/// What must be known of the hosts of a test between two that stands alone.
+pub fn of_hosts(test: &TestRecord) -> Vec<Finding> {
+    let (severity, claim, unseen, advice) = UNSEEN;
+    let unseen = unseen(test).map(|evidence| finding(test, severity, claim, evidence, advice));
+    unseen.into_iter().chain(crate::hosts::differences(test)).collect()
+}
 
 /// What the rules say of a test.
 fn by_rules(test: &TestRecord) -> impl Iterator<Item = (&TestRecord, Finding)> {
@@ -403,6 +418,8 @@ mod tests {
         test.sender.settings.refused = vec!["congestion: no such".into()];
         test.receiver.notes = vec!["its clock is another".into()];
         test.received.duplicates = 1;
+        let unseen = Some("no frame of the test came there".into());
+        test.between = vec![record::HostBetween { name: "r".into(), unseen }];
         let mut other = run.tests[0].clone();
         other.limit.what = "shaper".into();
         other.tcp =

@@ -140,9 +140,9 @@ pub fn validity(test: &TestRecord) -> String {
     table::folded(&printable(&(head + &of_validity(&[test]))), 2)
 }
 
-/// In what the two ends of a test differ.
-pub fn differences(test: &TestRecord) -> String {
-    table::folded(&findings(&crate::hosts::differences(test), &Paint(false)), 4)
+/// In what the two ends of a test differ, and which hosts between them told nothing.
+pub fn of_hosts(test: &TestRecord) -> String {
+    table::folded(&findings(&crate::findings::of_hosts(test), &Paint(false)), 4)
 }
 
 /// The ledgers of all tests, in the order of the plan. Repetitions in which nothing happened share a line: that nothing was
@@ -283,7 +283,7 @@ mod tests {
             frames: 1,
             skbs: 1,
         }];
-        for text in [ledger(&test).unwrap(), way(&test), differences(&test)] {
+        for text in [ledger(&test).unwrap(), way(&test), of_hosts(&test)] {
             assert!(text.contains("on and"), "{text}");
             assert!(text.lines().all(|line| line.chars().count() <= table::WIDTH), "{text}");
         }

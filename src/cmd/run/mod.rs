@@ -2,6 +2,7 @@
 
 mod ways;
 
+use super::between::BetweenArgs;
 use super::read_text;
 use crate::output::{Notices, Output};
 use crate::progress::Screen;
@@ -31,7 +32,7 @@ pub struct RunArgs {
     only: Vec<TrafficKind>,
     /// Compare several ways between the two hosts, interleaved, instead of the plan's topology: direct, bridge, null, switch, ovs; null
     /// and switch also with a kind of ports (switch:xdp).
-    #[arg(long, value_name = "WAY,…", value_delimiter = ',', conflicts_with = "lab")]
+    #[arg(long, value_name = "WAY,…", value_delimiter = ',', conflicts_with_all = ["lab", "to"])]
     path: Vec<String>,
     /// Switch all offloads of the two hosts' interfaces on or off, as `offload` in a topology does; with both, every way is
     /// measured with each [default: as the kernel sets them].
@@ -39,15 +40,10 @@ pub struct RunArgs {
         value_parser = ["on", "off", "both"])]
     offload: Option<String>,
     /// Use a lab that is already up, exactly as it is, even if it was changed.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "to")]
     lab: Option<String>,
-    /// Measure between this host and that one, where 'pathlab serve --observe' runs: the first node of the plan's path is this host, the second
-    /// the other one.
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["lab", "path"])]
-    to: Option<String>,
-    /// With --to: traffic goes from that host to this one, which is the second node of the path then.
-    #[arg(long, requires = "to")]
-    reverse: bool,
+    #[command(flatten)]
+    between: BetweenArgs,
     /// Repeat every test N times, overriding the plan.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
@@ -106,8 +102,8 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
     plan.extra.profile_hz.map_or(Ok(()), linux::observe::check_profile)?;
     plan.extra.layers_every.map_or(Ok(()), |_| linux::observe::check_layers())?;
     check_drops(args.drops)?;
-    if let Some(host) = &args.to {
-        let pair = HostPair::of(host, &plan.tests[0].spec, args.reverse);
+    if let Some(host) = &args.between.to {
+        let pair = args.between.pair(host, &plan.tests[0].spec)?;
         return between(&pair, plan, &about, &args.dir, output);
     }
     if args.lab.is_none() && args.path.is_empty() {
@@ -253,9 +249,9 @@ fn read_plan(args: &RunArgs) -> Result<(Plan, RunRecord)> {
     let about = RunRecord {
         label: args.label.clone(),
         plan_name: name,
-        topology_name: match (&args.lab, &args.to) {
+        topology_name: match (&args.lab, &args.between.to) {
             (Some(lab), _) => format!("lab {lab}"),
-            (None, Some(host)) if args.reverse => format!("from {host}"),
+            (None, Some(host)) if args.between.reverse => format!("from {host}"),
             (None, Some(host)) => format!("to {host}"),
             (None, None) => plan.topology.clone(),
         },

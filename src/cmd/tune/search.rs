@@ -116,8 +116,9 @@ fn search(
     let mut record = SearchRecord {
         schema: SEARCH_SCHEMA.into(),
         lab: args.proof.lab.clone().unwrap_or_default(),
-        to: args.proof.to.clone().unwrap_or_default(),
-        reverse: args.proof.reverse,
+        to: args.proof.between.to.clone().unwrap_or_default(),
+        reverse: args.proof.between.reverse,
+        via: args.proof.between.via.clone(),
         budget_ms: args.budget.as_millis() as u64,
         seed,
         left_out,

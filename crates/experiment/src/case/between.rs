@@ -26,9 +26,10 @@ const OF_IPV6: [(&str, &str); 2] = [
 ///
 /// # Errors
 /// Host: it does not answer, or there is no route.
-pub fn hosts(name: &str, reverse: bool, notices: &dyn Notices) -> Result<CaseHosts> {
+pub fn hosts(name: &str, reverse: bool, via: &[String], notices: &dyn Notices) -> Result<CaseHosts> {
     let interface = next_hop::interface_to(remote::usual(name)?.ip())?;
-    let mut hosts = CaseHosts { name: name.into(), interface, reverse, ..CaseHosts::default() };
+    let via = via.to_vec();
+    let mut hosts = CaseHosts { name: name.into(), interface, reverse, via, ..CaseHosts::default() };
     let mut there = remote::knobs(name)?;
     match there.about() {
         Ok(about) => (hosts.far_interface, hosts.host) = (about.interface, Some(about.host)),
@@ -118,7 +119,7 @@ mod tests {
     use crate::case::{file, select};
 
     fn pair() -> HostPair {
-        HostPair { name: "127.0.0.1".into(), near: "a".into(), far: "b".into() }
+        HostPair { name: "127.0.0.1".into(), near: "a".into(), far: "b".into(), via: vec![] }
     }
 
     fn known() -> CaseHosts {
@@ -127,6 +128,7 @@ mod tests {
             interface: "ens1".into(),
             far_interface: Some("ens2".into()),
             reverse: false,
+            via: vec![],
             host: None,
         }
     }

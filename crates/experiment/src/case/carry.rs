@@ -39,6 +39,8 @@ pub struct CaseSetup<'a> {
     pub to: Option<&'a str>,
     /// Traffic goes from that host to this one.
     pub reverse: bool,
+    /// Hosts between the two that are to observe.
+    pub via: &'a [String],
     /// Settings of the two hosts may take a link down for a moment; those of labs always may.
     pub may_flap: bool,
     /// The user's words for the run.
@@ -54,7 +56,8 @@ pub struct CaseSetup<'a> {
 /// # Errors
 /// Host: nothing could be begun.
 pub fn run(cases: &[Case], setup: &CaseSetup<'_>) -> Result<(CasesRecord, Option<Problem>)> {
-    let to = setup.to.map(|name| between::hosts(name, setup.reverse, setup.notices)).transpose()?;
+    let to =
+        setup.to.map(|name| between::hosts(name, setup.reverse, setup.via, setup.notices)).transpose()?;
     let lacking = lacking(cases, to.as_ref(), setup)?;
     let host = linux::observe::host_facts();
     let (kernel, label) = (host.kernel.clone(), setup.label.map(str::to_owned));
@@ -101,7 +104,8 @@ type Measured = (CaseResult, Option<Problem>);
 
 fn measured(case: &Case, to: Option<&CaseHosts>, setup: &CaseSetup<'_>) -> Result<Measured> {
     let spec = &case.plans[0].tests[0].spec;
-    let pair = to.map(|hosts| (hosts, HostPair::of(&hosts.name, spec, hosts.reverse)));
+    let pair = |hosts: &CaseHosts| HostPair::of(&hosts.name, spec, hosts.reverse).through(&hosts.via);
+    let pair = to.map(|hosts| Ok::<_, Problem>((hosts, pair(hosts)?))).transpose()?;
     let arms = case.arms(pair.as_ref().map(|(_, pair)| pair));
     let prepared = match pair {
         None => build(case).map(|labs| (case.clone(), Place::Labs(labs))),

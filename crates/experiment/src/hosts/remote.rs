@@ -1,8 +1,10 @@
 //! Another host that answers tests: where it is, and how it is reached.
 
 use load::AgentLink;
+use load::conversation::controller::Between;
 use load::conversation::knobs::RemoteKnobs;
 use record::{Problem, Result};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -71,6 +73,32 @@ pub fn connect(address: SocketAddr, name: &str) -> Result<AgentLink> {
 /// As [`resolve`] and [`connect`].
 pub fn knobs(name: &str) -> Result<RemoteKnobs> {
     Ok(RemoteKnobs::new(connect(usual(name)?, name)?))
+}
+
+/// Opens one to each host between the two ends of a test, in that order.
+///
+/// # Errors
+/// As [`resolve`] and [`connect`].
+pub fn between(via: &[String]) -> Result<Vec<Between>> {
+    let open = |name: &String| {
+        let link = usual(name).and_then(|address| connect(address, name));
+        link.map(|link| Between::new(name, link)).map_err(|problem| problem.at("--via"))
+    };
+    via.iter().map(open).collect()
+}
+
+/// Makes sure that hosts between two nodes have names of their own in a ledger.
+///
+/// # Errors
+/// Input: one has the name of a node, or of another one.
+pub fn named_apart(via: &[String], nodes: [&str; 2]) -> Result<()> {
+    let mut known = BTreeSet::from(nodes);
+    match via.iter().find(|name| !known.insert(name)) {
+        Some(name) => Err(Problem::input(format!("'{name}' is a node of the test already"))
+            .at("--via")
+            .help("name each host between the two ends once, or by its address")),
+        None => Ok(()),
+    }
 }
 
 /// Splits HOST[:PORT]; an IPv6 address with a port has brackets.

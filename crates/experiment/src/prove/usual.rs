@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn between_hosts_the_interface_that_leads_to_the_other_one_is_tried() {
         // Nobody answers at the first port: of the other host only what belongs to no interface is known.
-        let pair = HostPair { name: "127.0.0.1:1".into(), near: "a".into(), far: "b".into() };
+        let pair = HostPair { name: "127.0.0.1:1".into(), near: "a".into(), far: "b".into(), via: vec![] };
         let plan = Plan::parse("topology pair\ntest tcp-rr\n", "p").unwrap();
         let notes = Notes::default();
         let all = changes(UnderTest::Hosts(&pair), &plan, Goal::Latency, &notes).unwrap();

@@ -51,7 +51,8 @@ impl<'a> HostsBed<'a> {
         let mut other = remote::connect(address, &self.pair.name)?;
         let mut agent = measure::start_here()?;
         let own = linux::namespace::open(".").map(|own| vec![own]).map_err(|problem| problem.to_string());
-        let mut observer = HostsObserver::new(spec, ends, agent.pid(), own, wanted.facts);
+        let between = remote::between(&self.pair.via)?;
+        let mut observer = HostsObserver::new(spec, ends, agent.pid(), own, wanted.facts).through(between);
         let outcome = measure::interruptible(&[agent.pid()], || {
             ends.run(spec, &mut agent.link, &mut other, &mut observer)
         });
@@ -66,6 +67,11 @@ impl<'a> HostsBed<'a> {
             }
             unobserved(spec, ends, &outcome, &why)
         });
+        for (host, why) in test.between.iter().filter_map(|host| Some((host, host.unseen.as_ref()?))) {
+            if self.said.insert(format!("{}: {why}", host.name)) {
+                notices.note(&format!("{} is not in the ledger: {why}", host.name));
+            }
+        }
         let facts = facts.into_iter().zip([&spec.from, &spec.to]);
         let mut facts = facts.map(|((_, facts), node)| self.known(facts, node, notices));
         (test.facts, test.far_facts) = (facts.next().flatten(), facts.next().flatten());

@@ -186,11 +186,13 @@ impl TestRunner for Runner {
         end.is_some_and(|end| end.warm_up())
     }
 
-    fn observe(&mut self, Observe { ports, stream, facts }: Observe) -> Result<()> {
+    fn observe(&mut self, Observe { ports, stream, spec, facts }: Observe) -> Result<()> {
         let host = Arc::clone(self.telling()?);
-        let test = self.test.as_ref().ok_or_else(|| Problem::input("no test is prepared"))?;
-        let flow = observation::flow(&test.setup.spec, &ports, stream);
-        let end = (std::process::id(), test.setup.role);
+        let own = self.test.as_ref().map(|test| &test.setup);
+        let none = || Problem::input("no test is prepared");
+        let of_test = own.map(|setup| &setup.spec).or(spec.as_deref()).ok_or_else(none)?;
+        let flow = observation::flow(of_test, &ports, stream);
+        let end = own.map(|setup| (std::process::id(), setup.role));
         self.watch = Some(HostWatch::start(&host.nodes, &flow, end)?);
         self.facts = facts.map(|when| FactsWatch::start(&host, when)).transpose()?;
         Ok(())

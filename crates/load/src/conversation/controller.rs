@@ -141,22 +141,64 @@ fn look_there(
     let request = match look {
         Look::Before => {
             let (ports, facts) = (controller.ports().clone(), observer.wants_facts());
-            Request::Observe(Observe { ports, stream, facts })
+            Request::Observe(Observe { ports, stream, spec: None, facts })
         }
         Look::After => Request::Observed,
         Look::Connecting | Look::Settled => return Ok(()),
     };
-    match link.exchange(request, OBSERVE_NS) {
-        Ok(Reply::Observing) => {}
-        Ok(Reply::Observation(seen)) => observer.told(Ok(*seen)),
-        Ok(Reply::Failed(failure)) => observer.told(Err(Problem::from(&failure))),
-        Ok(other) => {
-            let what = format!("{} answered '{}' when asked to observe", link.peer, name(&other));
-            return Err(Problem::input(what));
-        }
-        Err(why) => return Err(Problem::measured(format!("{} {why} when asked to observe", link.peer))),
+    match asked_to_observe(link, request)? {
+        Ok(None) => {}
+        Ok(Some(seen)) => observer.told(Ok(*seen)),
+        Err(refused) => observer.told(Err(refused)),
     }
     Ok(())
+}
+
+/// What a host answers that is to observe, or to tell what it saw: nothing yet, that, or why it does not.
+fn asked_to_observe(link: &mut AgentLink, request: Request) -> Result<Result<Option<Box<HostObservation>>>> {
+    match link.exchange(request, OBSERVE_NS) {
+        Ok(Reply::Observing) => Ok(Ok(None)),
+        Ok(Reply::Observation(seen)) => Ok(Ok(Some(seen))),
+        Ok(Reply::Failed(failure)) => Ok(Err(Problem::from(&failure))),
+        Ok(other) => {
+            let what = format!("{} answered '{}' when asked to observe", link.peer, name(&other));
+            Err(Problem::input(what))
+        }
+        Err(why) => Err(Problem::measured(format!("{} {why} when asked to observe", link.peer))),
+    }
+}
+
+/// A host between the two ends of a test, which is to observe it. It neither sends nor receives, and a test does not fail because of it.
+pub struct Between {
+    /// Its name.
+    pub name: String,
+    link: AgentLink,
+}
+
+impl Between {
+    /// The host behind a control connection.
+    pub fn new(name: &str, link: AgentLink) -> Between {
+        Between { name: name.into(), link }
+    }
+
+    /// Lets it observe the test from now on.
+    ///
+    /// # Errors
+    /// It does not: not asked to tell its counters, not permitted, or gone.
+    pub fn observe(&mut self, spec: &TestSpec, ports: &DataPorts, stream: u8) -> Result<()> {
+        let spec = Some(Box::new(spec.clone()));
+        let request = Request::Observe(Observe { ports: ports.clone(), stream, spec, facts: None });
+        asked_to_observe(&mut self.link, request)?.map(drop)
+    }
+
+    /// What it saw since.
+    ///
+    /// # Errors
+    /// It does not tell, or is gone.
+    pub fn observed(&mut self) -> Result<HostObservation> {
+        let none = || Problem::input(format!("{} has seen nothing", self.name));
+        asked_to_observe(&mut self.link, Request::Observed)??.map(|seen| *seen).ok_or_else(none)
+    }
 }
 
 /// Waits for a word from either end, for the deadline, or until the test is interrupted.

@@ -21,11 +21,11 @@ pub struct HostWatch {
 
 impl HostWatch {
     /// Begins to watch a flow at these nodes, of which the first is the process's own, and reads their counters; `end` is the process of
-    /// this host's end of the test, and which end that is.
+    /// this host's end of the test, and which end that is; none between the two.
     ///
     /// # Errors
     /// A host problem when a node cannot be entered.
-    pub fn start(nodes: &Nodes, flow: &Flow, (pid, role): (u32, EndRole)) -> Result<HostWatch> {
+    pub fn start(nodes: &Nodes, flow: &Flow, end: Option<(u32, EndRole)>) -> Result<HostWatch> {
         let nodes: Vec<(String, BorrowedFd<'_>)> =
             nodes.iter().map(|(name, file)| (name.clone(), file.as_fd())).collect();
         let watch = FlowWatch::start(&nodes, flow, FlowLinks::default(), None);
@@ -33,11 +33,13 @@ impl HostWatch {
         let namespaces: Vec<u64> = nodes.iter().map(|(_, node)| netns::inode(*node).unwrap_or(0)).collect();
         let namespace = namespaces.first().copied().unwrap_or(0);
         let own = nodes.first().map(|(name, _)| name.clone()).unwrap_or_default();
-        let actors = vec![Actor { pid, role: role.name().into(), node: own }];
+        let actor = |(pid, role): (u32, EndRole)| Actor { pid, role: role.name().into(), node: own.clone() };
+        let actors: Vec<Actor> = end.into_iter().map(actor).collect();
         let before = observer.snapshot(&actors)?;
         let host = host_facts();
         let seen = HostObservation { namespace, namespaces, host, before, ..HostObservation::default() };
-        let conditions = ConditionWatch::start(&nodes, &[pid]);
+        let processes: Vec<u32> = actors.iter().map(|actor| actor.pid).collect();
+        let conditions = ConditionWatch::start(&nodes, &processes);
         Ok(HostWatch { observer, actors, watch, conditions, seen })
     }
 

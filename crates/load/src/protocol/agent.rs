@@ -30,6 +30,8 @@ enum State {
     Sending,
     Sent,
     Stopped,
+    /// This host is between the two ends of a test, and observes it.
+    Between,
 }
 
 /// Does what requests ask for: opens, runs and closes one end of a test.
@@ -171,6 +173,16 @@ impl Agent {
                 Reply::Observing
             }
             (State::Stopped, Request::Observed) => Reply::Observation(runner.observed()?),
+            (State::Idle, Request::Observe(flow)) if flow.spec.is_some() => {
+                let test_ns = flow.spec.as_deref().map_or(0, longest_ns);
+                runner.observe(flow)?;
+                (self.state, self.test_ns) = (State::Between, test_ns);
+                Reply::Observing
+            }
+            (State::Between, Request::Observed) => {
+                self.state = State::Idle;
+                Reply::Observation(runner.observed()?)
+            }
             (State::Ready(EndRole::Sender), Request::Start) => {
                 self.state = State::Sending;
                 runner.start()?;
@@ -227,6 +239,7 @@ fn describe(state: State) -> &'static str {
         State::Sending => "a sender is sending",
         State::Sent => "a sender is done",
         State::Stopped => "the test is stopped",
+        State::Between => "a test is observed",
     }
 }
 
@@ -239,6 +252,10 @@ mod tests {
 
     fn hello(protocol: u32) -> Hello {
         Hello { protocol, version: "1".into(), boot_id: String::new() }
+    }
+
+    fn between() -> Observe {
+        Observe { spec: Some(Box::default()), ..Observe::default() }
     }
 
     fn setup(role: EndRole) -> Box<Setup> {
@@ -345,11 +362,31 @@ mod tests {
         assert_eq!(agent.deadline_ns(), IDLE_NS);
     }
 
+    /// A host between the two ends observes without a test of its own, once for each, and is waited for as long as the test may take.
+    #[test]
+    fn a_host_between_the_ends_observes_without_a_test() {
+        let (mut agent, mut runner) = (Agent::new(hello(PROTOCOL), 0), Runner::default());
+        agent.request(Request::Hello(hello(PROTOCOL)), &mut runner);
+        let mut ask = |request| agent.request(request, &mut runner);
+        assert!(matches!(ask(Request::Observe(Observe::default())), Some(Reply::Failed(_))));
+        for _ in 0..2 {
+            assert_eq!(ask(Request::Observe(between())), Some(Reply::Observing));
+            let busy = ask(Request::Prepare(setup(EndRole::Sender)));
+            assert!(matches!(busy, Some(Reply::Failed(why)) if why.what.contains("a test is observed")));
+            assert!(matches!(ask(Request::Observed), Some(Reply::Observation(_))));
+            assert!(matches!(ask(Request::Observed), Some(Reply::Failed(_))));
+        }
+        ask(Request::Observe(between()));
+        assert_eq!(ask(Request::Close), Some(Reply::Closed));
+        ask(Request::Observe(between()));
+        assert_eq!(agent.deadline_ns(), longest_ns(&TestSpec::default()) + TEST_NS);
+    }
+
     /// The traffic is over; what is no request and not this is time that passes.
-    const FINISHED: u8 = 15;
+    const FINISHED: u8 = 16;
 
     fn events() -> impl Strategy<Value = Vec<(u8, bool, u64)>> {
-        prop::collection::vec((0u8..19, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
+        prop::collection::vec((0u8..20, any::<bool>(), 0u64..TEST_NS * 2), 0..40)
     }
 
     fn request(kind: u8) -> Option<Request> {
@@ -369,6 +406,7 @@ mod tests {
             12 => Request::PutBack,
             13 => Request::About,
             14 => Request::Finish,
+            15 => Request::Observe(between()),
             _ => return None,
         })
     }

@@ -8,7 +8,7 @@ use record::knob::KnobChange;
 use record::line::is_unsafe;
 use record::problem::{Problem, ProblemKind};
 use record::traffic::{EndReport, Settings};
-use record::{HostFacts, HostObservation};
+use record::{HostFacts, HostObservation, TestSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -93,12 +93,15 @@ pub enum TuneAction {
 }
 
 /// The frames that are to be counted, beside what the setup of the test says of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observe {
     /// Where they come from and go to.
     pub ports: DataPorts,
     /// The stream of the test's messages.
     pub stream: u8,
+    /// The test, for a host between its two ends, which has no setup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<Box<TestSpec>>,
     /// Take what the doctor judges, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<FactsWindow>,
