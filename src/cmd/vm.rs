@@ -3,8 +3,11 @@
 use crate::output::{Notices, Output};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use linux::vm::{Accelerator, Heard, Kernel, MOST_CABLES, MOST_WIRES, NIC_MODELS, VirtualMachine, Wire};
-use record::unit::{self, many};
+use linux::vm::{
+    self, ACCELERATORS, Accelerator, Heard, Kernel, MOST_CABLES, MOST_CPUS, MOST_WIRES, NIC_MODELS,
+    VirtualMachine, Wire,
+};
+use record::unit::many;
 use record::{Problem, Result};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -40,13 +43,13 @@ pub struct VmArgs {
     #[arg(long = "wire", value_name = "[CARD@]END[=ADDRESS/LENGTH,…]")]
     wires: Vec<String>,
     /// CPUs.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_CPUS)))]
     cpus: u8,
     /// Memory.
     #[arg(long, value_name = "BYTES", default_value = "1Gi")]
     memory: String,
     /// What carries the machine out: the CPU (kvm), or QEMU in software (emulation), whose clock is not to be trusted.
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = ["auto", "kvm", "emulation"])]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = ACCELERATORS)]
     accel: String,
     /// The command and its arguments, without 'pathlab'.
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -109,10 +112,7 @@ pub fn first_process() -> Result<()> {
 }
 
 fn machine(args: &VmArgs) -> Result<VirtualMachine> {
-    let bytes = unit::bytes(&args.memory).map_err(|what| Problem::input(what).at("--memory"))?;
-    let memory_mb = u32::try_from(bytes >> 20).ok().filter(|mb| (256..=1 << 20).contains(mb));
-    let memory_mb =
-        memory_mb.ok_or_else(|| Problem::input("the memory is from 256Mi to 1Ti").at("--memory"))?;
+    let memory_mb = vm::memory_mb(&args.memory).map_err(|problem| problem.at("--memory"))?;
     if args.wires.len() > MOST_WIRES {
         return Err(
             Problem::input(format!("{MOST_WIRES} wires are the most that a machine has")).at("--wire")
@@ -132,11 +132,7 @@ fn machine(args: &VmArgs) -> Result<VirtualMachine> {
         nic: *NIC_MODELS.iter().find(|nic| nic.word == args.nic).unwrap_or(&NIC_MODELS[0]),
         cables: args.cables,
         wires,
-        accelerator: match args.accel.as_str() {
-            "kvm" => Some(Accelerator::Kvm),
-            "emulation" => Some(Accelerator::Emulation),
-            _ => None,
-        },
+        accelerator: Accelerator::named(&args.accel),
     })
 }
 

@@ -8,7 +8,7 @@
 use crate::process::this_program;
 use linux::lab::{MachineEnd, Topology};
 use linux::sys::process::{dies_with_parent, interrupt, interrupted};
-use linux::vm::NIC_MODELS;
+use linux::vm::{ACCELERATORS, Kernel, MOST_CPUS, NIC_MODELS, NicModel, drives, memory_mb};
 use record::{Problem, Result, TestSpec};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -43,6 +43,7 @@ pub fn carry_out(topology: &Topology, spec: &TestSpec, words: &[OsString]) -> Re
     let (here, there) = (end(&spec.from)?, end(&spec.to)?);
     let address = address(&there, spec)?;
     let flags = [flags(&here)?, flags(&there)?];
+    [&here, &there].iter().try_for_each(|end| has_kernel(end))?;
     sweep(&std::env::temp_dir());
     let folder = tempfile::Builder::new()
         .prefix(&format!("{FOLDER}{}-", std::process::id()))
@@ -163,19 +164,54 @@ fn relay(errors: ChildStderr, is_over: &AtomicBool) {
 }
 
 /// What the topology says of a machine, as flags of `pathlab vm`.
+///
+/// # Errors
+/// Input: no machine has such a value.
 fn flags(end: &MachineEnd<'_>) -> Result<Vec<String>> {
-    let mut flags = vec![];
-    for (word, value) in &end.machine.0 {
-        let is_known = *word != "nic" || NIC_MODELS.iter().any(|model| model.word == value);
-        if !is_known {
-            let known: Vec<&str> = NIC_MODELS.iter().map(|model| model.word).collect();
-            return Err(Problem::input(format!("there is no network card '{value}'"))
-                .at(format!("node {}", end.interface.node))
-                .help(format!("the models are {}", known.join(", "))));
-        }
-        flags.extend([format!("--{word}"), value.clone()]);
+    can_be(end).map_err(|problem| problem.at(format!("node {}", end.interface.node)))?;
+    Ok(end.machine.0.iter().flat_map(|(word, value)| [format!("--{word}"), value.clone()]).collect())
+}
+
+/// What is said of a machine with this word.
+fn said<'a>(end: &MachineEnd<'a>, word: &str) -> Option<&'a str> {
+    end.machine.0.iter().find(|(said, _)| *said == word).map(|(_, value)| value.as_str())
+}
+
+/// The model of a machine's cards.
+fn nic(end: &MachineEnd<'_>) -> Result<NicModel> {
+    let word = said(end, "nic").unwrap_or(NIC_MODELS[0].word);
+    let known = || NIC_MODELS.iter().map(|model| model.word).collect::<Vec<_>>().join(", ");
+    NIC_MODELS.iter().find(|model| model.word == word).copied().ok_or_else(|| {
+        Problem::input(format!("there is no network card '{word}'"))
+            .help(format!("the models are {}", known()))
+    })
+}
+
+/// Looks at the words of a machine: who wrote them in a topology knows no flags.
+fn can_be(end: &MachineEnd<'_>) -> Result<()> {
+    nic(end)?;
+    let is_number = |text: &str| text.parse().is_ok_and(|cpus: u8| (1..=MOST_CPUS).contains(&cpus));
+    if let Some(text) = said(end, "cpus").filter(|text| !is_number(text)) {
+        return Err(Problem::input(format!("'{text}' is no number of CPUs"))
+            .help(format!("a machine has 1 to {MOST_CPUS}")));
     }
-    Ok(flags)
+    said(end, "memory").map(memory_mb).transpose().map_err(|problem| problem.at("memory"))?;
+    match said(end, "accel").filter(|text| !ACCELERATORS.contains(text)) {
+        Some(text) => Err(Problem::input(format!("'{text}' carries out no machine"))
+            .help(format!("'accel' is one of {}", ACCELERATORS.join(", ")))),
+        None => Ok(()),
+    }
+}
+
+/// Makes sure that there is the kernel of a machine, with what it needs.
+fn has_kernel(end: &MachineEnd<'_>) -> Result<()> {
+    let modules = said(end, "modules").map(Path::new);
+    let kernel = match said(end, "kernel") {
+        Some(file) => Kernel::at(Path::new(file), modules),
+        None => Kernel::newest(modules),
+    };
+    let drives = |kernel: Kernel| drives(&kernel, nic(end)?);
+    kernel.and_then(drives).map_err(|problem| problem.at(format!("node {}", end.interface.node)))
 }
 
 /// Returns when the machine says that it answers tests.
@@ -233,12 +269,28 @@ mod tests {
         }
         let six = Topology::parse(&TWO.replace("10.0.0.2/24 ", ""), "x.lab").unwrap();
         assert_eq!(address(&six.machine("b").unwrap(), &TestSpec::default()).unwrap(), "fd00::2");
-        let wrong = Topology::parse(&TWO.replace("virtio", "tulip"), "x.lab").unwrap();
-        let refused = flags(&wrong.machine("a").unwrap()).unwrap_err().to_string();
-        assert!(
-            refused.contains("node a: there is no network card 'tulip'; the models are igb, "),
-            "{refused}"
-        );
+    }
+
+    /// They were refused by the command line of 'pathlab vm', with flags that nobody had typed, and after the other machine was started.
+    #[test]
+    fn a_value_that_no_machine_has_is_refused_with_its_node() {
+        let refused = |words: &str| {
+            let wrong = Topology::parse(&TWO.replace("nic virtio cpus 1", words), "x.lab").unwrap();
+            flags(&wrong.machine("a").unwrap()).unwrap_err().to_string()
+        };
+        for (words, expected) in [
+            ("nic tulip", "node a: there is no network card 'tulip'; the models are igb, "),
+            ("cpus 0", "node a: '0' is no number of CPUs; a machine has 1 to 64"),
+            ("cpus two", "node a: 'two' is no number of CPUs; "),
+            ("memory 3", "node a: memory: the memory is from 256Mi to 1Ti"),
+            ("memory 1TB", "node a: memory: '1TB' is not a number of bytes"),
+            ("accel tcg", "node a: 'tcg' carries out no machine; 'accel' is one of auto, kvm, emulation"),
+        ] {
+            assert!(refused(words).starts_with(expected), "{words}: {}", refused(words));
+        }
+        let wrong = Topology::parse(&TWO.replace("cpus 1", "kernel /nowhere/vmlinuz-1"), "x.lab").unwrap();
+        let refused = has_kernel(&wrong.machine("a").unwrap()).unwrap_err().to_string();
+        assert!(refused.starts_with("node a: /nowhere/vmlinuz-1: there is no such file"), "{refused}");
     }
 
     #[test]

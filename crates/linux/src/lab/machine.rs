@@ -4,7 +4,7 @@
 //!
 //! **Why no more than that.** All that looks at a lab looks at one kernel. Two machines are two hosts, and what is between two hosts is one link.
 //!
-//! **Price.** A value that no machine can have is found when that is started.
+//! **Price.** A value that no machine can have is found before the two are started, and not when the file is read.
 
 use std::fmt;
 use std::path::Path;

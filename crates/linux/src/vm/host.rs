@@ -22,6 +22,10 @@ use crate::sys::{boot, process};
 
 /// So many pairs of cards at most: each takes two places of the machine's bus.
 pub const MOST_CABLES: u8 = 8;
+/// So many CPUs at most.
+pub const MOST_CPUS: u8 = 64;
+/// What may be said of what carries a machine out ([`Accelerator::named`]).
+pub const ACCELERATORS: [&str; 3] = ["auto", "kvm", "emulation"];
 /// QEMU for the machines of this architecture.
 const QEMU: &str = "qemu-system-x86_64";
 /// Folders of QEMU's own files, below the folder of [`VARIABLE`].
@@ -82,6 +86,42 @@ pub enum Accelerator {
     Kvm,
     /// QEMU, in software.
     Emulation,
+}
+
+impl Accelerator {
+    /// That of a word of [`ACCELERATORS`]; none: KVM where a machine starts with it.
+    pub fn named(word: &str) -> Option<Accelerator> {
+        match word {
+            "kvm" => Some(Accelerator::Kvm),
+            "emulation" => Some(Accelerator::Emulation),
+            _ => None,
+        }
+    }
+}
+
+/// Makes sure that a kernel has what a machine with cards of that model needs.
+///
+/// # Errors
+/// Host: a module is missing.
+pub fn drives(kernel: &Kernel, nic: NicModel) -> Result<()> {
+    let mut modules = NEEDED.iter().chain([&nic.module]);
+    match modules.find(|name| !kernel.has(name)) {
+        Some(name) => {
+            let what = format!("the kernel {} has no module {name}", kernel.release);
+            Err(Problem::host(what).help("use another kernel (--kernel) or other cards (--nic)"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The memory of a machine, in MB of 2^20 bytes.
+///
+/// # Errors
+/// Input: the text is no number of bytes, or no machine has so many.
+pub fn memory_mb(text: &str) -> Result<u32> {
+    let bytes = record::unit::bytes(text).map_err(Problem::input)?;
+    let memory_mb = u32::try_from(bytes >> 20).ok().filter(|mb| (256..=1 << 20).contains(mb));
+    memory_mb.ok_or_else(|| Problem::input("the memory is from 256Mi to 1Ti"))
 }
 
 /// A virtual machine that can be started.
@@ -161,11 +201,7 @@ impl VirtualMachine {
 
     /// The machine's first file system, in memory.
     fn image(&self, folder: &Path, environment: Vec<(String, String)>, words: Vec<String>) -> Result<File> {
-        let mut modules = NEEDED.iter().chain([&self.nic.module]);
-        if let Some(name) = modules.find(|name| !self.kernel.has(name)) {
-            let what = format!("the kernel {} has no module {name}", self.kernel.release);
-            return Err(Problem::host(what).help("use another kernel (--kernel) or other cards (--nic)"));
-        }
+        drives(&self.kernel, self.nic)?;
         let needed: Vec<&str> = NEEDED.iter().copied().chain([self.nic.module]).collect();
         let needed = self.kernel.modules_for(&needed)?;
         let mut optional = self.kernel.modules_for(&WANTED)?;

@@ -19,7 +19,7 @@ mod kernel;
 mod orders;
 mod wire;
 
-pub use host::{Accelerator, Heard, MOST_CABLES, VirtualMachine};
+pub use host::{ACCELERATORS, Accelerator, Heard, MOST_CABLES, MOST_CPUS, VirtualMachine, drives, memory_mb};
 pub use init::first_process;
 pub use kernel::{Kernel, VARIABLE};
 pub use wire::{MOST_WIRES, Wire, WireEnd};
