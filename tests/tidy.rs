@@ -253,7 +253,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("tcp", &[]),
             ("table", &["stats"]),
             ("time", &["table"]),
-            ("verdict", &["time"]),
+            ("verdict", &["time", "way"]),
             ("connection", &["tcp", "verdict"]),
             ("way", &[]),
             ("ledger", &["way"]),

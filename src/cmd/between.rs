@@ -15,8 +15,8 @@ pub struct BetweenArgs {
     #[arg(long, requires = "to")]
     pub reverse: bool,
     /// With --to: a host on the way to that one, where 'pathlab serve --observe' runs, too: what becomes of frames there is in the ledger. Several
-    /// times for several, in the order from this host.
-    #[arg(long, requires = "to", value_name = "HOST[:PORT]")]
+    /// times for several, in the order from this host; with NAME= before it that is its name in the ledger.
+    #[arg(long, requires = "to", value_name = "[NAME=]HOST[:PORT]")]
     pub via: Vec<String>,
 }
 

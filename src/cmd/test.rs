@@ -46,8 +46,8 @@ pub struct TestArgs {
     #[arg(long, short = 'R')]
     reverse: bool,
     /// A host on the way to that one, where 'pathlab serve --observe' runs, too: what becomes of frames there is in the ledger. Several times for
-    /// several, in the order from this host.
-    #[arg(long, value_name = "HOST[:PORT]")]
+    /// several, in the order from this host; with NAME= before it that is its name in the ledger.
+    #[arg(long, value_name = "[NAME=]HOST[:PORT]")]
     via: Vec<String>,
     #[arg(long, help = size_help())]
     size: Option<u32>,

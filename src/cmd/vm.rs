@@ -3,6 +3,7 @@
 use crate::output::{Notices, Output};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use linux::netlink::StaticRoute;
 use linux::vm::{
     self, ACCELERATORS, Accelerator, Heard, Kernel, MOST_CABLES, MOST_CPUS, MOST_WIRES, NIC_MODELS,
     VirtualMachine, Wire,
@@ -42,6 +43,12 @@ pub struct VmArgs {
     /// and its name [default: wire0, wire1, …].
     #[arg(long = "wire", value_name = "[CARD@]END[=ADDRESS/LENGTH,…]")]
     wires: Vec<String>,
+    /// A route of the machine: NETWORK via ADDRESS, or default via ADDRESS. Several times for several.
+    #[arg(long = "route", value_name = "ROUTE")]
+    routes: Vec<String>,
+    /// A kernel setting of the machine, from before its cards are on: net.ipv4.ip_forward=1. Several times for several.
+    #[arg(long = "sysctl", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
     /// CPUs.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_CPUS)))]
     cpus: u8,
@@ -120,6 +127,19 @@ fn machine(args: &VmArgs) -> Result<VirtualMachine> {
     }
     let wire = |text: &String| Wire::parse(text).map_err(|problem| problem.at("--wire"));
     let wires = args.wires.iter().map(wire).collect::<Result<Vec<_>>>()?;
+    let route = |text: &String| {
+        let wrong = || Problem::input(format!("'{text}' is no route")).at("--route");
+        StaticRoute::parse(text)
+            .ok_or_else(|| wrong().help("write '10.0.2.0/24 via 10.0.1.1' or 'default via 10.0.1.1'"))
+    };
+    let setting = |text: &String| {
+        let (key, value) = text.split_once('=').unwrap_or_default();
+        let wrong = || Problem::input(format!("'{text}' is no kernel setting")).at("--sysctl");
+        let is_one = key.starts_with("net") && !key.contains("..") && !value.is_empty();
+        is_one.then(|| (key.into(), value.into())).ok_or_else(|| wrong().help("write net.ipv4.ip_forward=1"))
+    };
+    let routes = args.routes.iter().map(route).collect::<Result<Vec<_>>>()?;
+    let settings = args.settings.iter().map(setting).collect::<Result<Vec<_>>>()?;
     let modules = args.modules.as_deref();
     let kernel = match &args.kernel {
         Some(file) => Kernel::at(file, modules)?,
@@ -132,6 +152,8 @@ fn machine(args: &VmArgs) -> Result<VirtualMachine> {
         nic: *NIC_MODELS.iter().find(|nic| nic.word == args.nic).unwrap_or(&NIC_MODELS[0]),
         cables: args.cables,
         wires,
+        settings,
+        routes,
         accelerator: Accelerator::named(&args.accel),
     })
 }

@@ -157,19 +157,24 @@ fn a_run_over_cards_of_another_kernel_closes_its_ledger_and_leaves_its_record_he
     assert_eq!(document(&shown, &[0])["id"], run["id"]);
 }
 
-/// Nodes of a topology that are machines are two hosts with a wire between them, each with the card and the names that the topology says; nothing of them
-/// is left but the record.
+/// Nodes of a topology that are machines are hosts with wires between them, each with the card, the names, routes and settings that the topology says: the two ends of
+/// the plan, and a router whose part of the way is in the ledger; nothing of them is left but the record.
 #[test]
-fn two_machines_of_a_topology_are_the_hosts_of_its_plan() {
+fn machines_of_a_topology_are_the_hosts_of_its_plan() {
     let _turn = loud_for_long();
-    let Some(unpacked) = unpacked("two virtual machines of a topology") else { return };
+    let Some(unpacked) = unpacked("virtual machines of a topology") else { return };
     let folder = tempfile::tempdir().unwrap();
     let accelerator = accelerator(&unpacked);
-    let machines =
-        ["a nic virtio", "b nic igb"].map(|it| format!("vm {it} cpus 1 accel {accelerator}\n")).concat();
-    let lab = format!(
-        "{machines}link a:eth0 -- b:lan0\ninterface a:eth0 address 10.0.0.1/24\ninterface b:lan0 address 10.0.0.2/24\n"
-    );
+    let machines = ["a nic virtio", "r nic e1000e", "b nic igb"]
+        .map(|it| format!("vm {it} cpus 1 accel {accelerator}\n"));
+    let lab = [
+        &machines.concat(),
+        "link a:eth0 -- r:eth0\nlink r:eth1 -- b:lan0\ninterface a:eth0 address 10.0.1.2/24\n",
+        "interface r:eth0 address 10.0.1.1/24\ninterface r:eth1 address 10.0.2.1/24\n",
+        "interface b:lan0 address 10.0.2.2/24\nsysctl on r net.ipv4.ip_forward=1\n",
+        "route on a default via 10.0.1.1\nroute on b default via 10.0.2.1\n",
+    ]
+    .concat();
     let plan = "topology two.lab\nrepetitions 1\nset b/lan0:mtu=1400\ntest udp-stream size 200 rate 200pps count 200\n";
     for (name, text) in [("two.lab", lab.as_str()), ("two.plan", plan)] {
         std::fs::write(folder.path().join(name), text).unwrap();
@@ -188,6 +193,14 @@ fn two_machines_of_a_topology_are_the_hosts_of_its_plan() {
     };
     assert!(driver(0).contains("(Some(\"eth0\"), Some(\"virtio_net\"))"), "{}", driver(0));
     assert!(driver(1).contains("(Some(\"lan0\"), Some(\"igb\"))"), "{}", driver(1));
+    assert!(driver(2).contains("(Some(\"eth1\"), Some(\"e1000e\"))"), "{}", driver(2));
+    let interfaces = test["flow"]["interfaces"].as_array().unwrap().iter();
+    let of_r = interfaces.filter(|one| one["node"] == "r" && one["interface"] != "lo");
+    let counted: u64 = of_r
+        .flat_map(|one| one["counts"].as_array().unwrap())
+        .map(|count| count["frames"].as_u64().unwrap())
+        .sum();
+    assert_eq!(counted, 400, "in and out: {:#}", test["flow"]);
     let left =
         std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
     let mut left: Vec<String> = left.collect();

@@ -1,19 +1,20 @@
-//! A plan whose topology is two virtual machines: they are the two hosts of `--to`.
+//! A plan whose topology is virtual machines: those at the ends of its path are the two hosts of `--to`, those between them of `--via`.
 //!
-//! **What.** Each node is a `pathlab vm` with one card, whose wire is a socket between the two. The one to which the first test goes serves; the other one carries
-//! out the very command that was given, with `--to` and the address of the first.
+//! **What.** Each node is a `pathlab vm` with a card for each of its links, whose wire is a socket between two of them. All but the one from which the first test
+//! goes serve; that one carries out the very command that was given, with `--to` and the address of the other end, and `--via` for each on the way.
 //!
-//! **Price.** Two machines at once on the CPUs of this host. A record has what `--to` sees: the path between the two is one link.
+//! **Price.** All machines at once on the CPUs of this host.
 
 use crate::process::this_program;
-use linux::lab::{MachineEnd, Topology};
+use linux::lab::{InterfaceSpec, Machine, SysctlSpec, Topology};
 use linux::sys::process::{dies_with_parent, interrupt, interrupted};
 use linux::vm::{ACCELERATORS, Kernel, MOST_CPUS, NIC_MODELS, NicModel, drives, memory_mb};
 use record::{Problem, Result, TestSpec};
 use std::ffi::OsString;
+use std::fs::DirEntry;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,9 +26,9 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a machine that is to end may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where the socket between the two is, in the folder for temporary files: this and the process that made it.
+/// Where the sockets between machines are, in the folder for temporary files: this and the process that made it.
 const FOLDER: &str = "pathlab-wire-";
-/// Its name there.
+/// Their names there: this and the number of the link.
 const SOCKET: &str = "wire";
 
 /// Carries out the words of this program's command line in the machines of a topology; its exit code. `spec` is of the plan's first test.
@@ -35,25 +36,36 @@ const SOCKET: &str = "wire";
 /// # Errors
 /// Input: the topology has no such nodes, or a word of a machine is wrong. Host: a machine cannot be started.
 pub fn carry_out(topology: &Topology, spec: &TestSpec, words: &[OsString]) -> Result<u8> {
-    let end = |node: &str| {
+    let machine = |node: &str| {
         let none =
             || Problem::input(format!("the path goes over '{node}', which the topology does not have"));
         topology.machine(node).ok_or_else(none)
     };
-    let (here, there) = (end(&spec.from)?, end(&spec.to)?);
-    let address = address(&there, spec)?;
-    let flags = [flags(&here)?, flags(&there)?];
-    [&here, &there].iter().try_for_each(|end| has_kernel(end))?;
+    let here = machine(&spec.from)?;
+    machine(&spec.to)?;
+    let way = topology.machines_to(&spec.from, &spec.to).unwrap_or_default();
+    let words = with_hosts(words, &hosts(&way, spec)?);
+    let others = topology.nodes.iter().filter(|node| node.name != spec.from);
+    let others = others.map(|node| machine(&node.name)).collect::<Result<Vec<_>>>()?;
+    let flags = |machine: &Machine<'_>| flags(machine).and_then(|flags| has_kernel(machine).map(|()| flags));
+    let own_flags = flags(&here)?;
+    let flags = others.iter().map(flags).collect::<Result<Vec<_>>>()?;
     sweep(&std::env::temp_dir());
     let folder = tempfile::Builder::new()
         .prefix(&format!("{FOLDER}{}-", std::process::id()))
         .tempdir()
-        .map_err(|error| Problem::host(format!("no folder for the wire between the machines: {error}")))?;
-    let wire = format!("unix:{}", folder.path().join(SOCKET).display());
+        .map_err(|error| Problem::host(format!("no folder for the wires between the machines: {error}")))?;
     let serve = ["serve", "--observe", "--tune", "--json"].map(OsString::from);
-    let mut server = start(&there, &flags[1], &wire, &serve, Stdio::piped)?;
-    wait_until_it_serves(&mut server, &spec.to)?;
-    let mut client = start(&here, &flags[0], &wire, &with_host(words, address), Stdio::inherit)?;
+    let mut servers = vec![];
+    for (machine, flags) in others.iter().zip(&flags) {
+        servers.push((machine.node, start(machine, flags, folder.path(), &serve, Stdio::piped)?));
+        // The first of two machines makes the socket between them.
+        if let Some((node, server)) = servers.last_mut() {
+            wait_until_plugged(server, node, machine, folder.path())?;
+        }
+    }
+    servers.iter_mut().try_for_each(|(node, server)| wait_until_it_serves(server, node))?;
+    let mut client = start(&here, &own_flags, folder.path(), &words, Stdio::inherit)?;
     let mut told = false;
     loop {
         if let Some(status) = client.child.try_wait().map_err(|error| lost(&spec.from, &error))? {
@@ -68,10 +80,20 @@ pub fn carry_out(topology: &Topology, spec: &TestSpec, words: &[OsString]) -> Re
     }
 }
 
-/// The words with the other host: behind them, or before the word that says that no flag follows.
-fn with_host(words: &[OsString], address: String) -> Vec<OsString> {
+/// The other machines of the way as flags of the command.
+fn hosts(way: &[(&str, &InterfaceSpec)], spec: &TestSpec) -> Result<Vec<OsString>> {
+    let Some(((_, last), between)) = way.split_last() else { return Ok(vec![]) };
+    let mut flags: Vec<OsString> = vec!["--to".into(), address(last, spec)?.into()];
+    for (node, card) in between {
+        flags.extend(["--via".into(), format!("{node}={}", address(card, spec)?).into()]);
+    }
+    Ok(flags)
+}
+
+/// The words with the other hosts: behind them, or before the word that says that no flag follows.
+fn with_hosts(words: &[OsString], hosts: &[OsString]) -> Vec<OsString> {
     let (flags, rest) = words.split_at(words.iter().position(|word| word == "--").unwrap_or(words.len()));
-    [flags, &["--to".into(), address.into()], rest].concat()
+    [flags, hosts, rest].concat()
 }
 
 fn lost(node: &str, error: &dyn std::fmt::Display) -> Problem {
@@ -80,24 +102,32 @@ fn lost(node: &str, error: &dyn std::fmt::Display) -> Problem {
 
 /// Takes away the folders of runs that were killed.
 fn sweep(temporary: &Path) {
-    for entry in std::fs::read_dir(temporary).into_iter().flatten().flatten() {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries(temporary) {
         let name = entry.file_name().into_string().unwrap_or_default();
         let pid = name.strip_prefix(FOLDER).and_then(|rest| rest.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             // Of somebody else it stays.
-            let _ = std::fs::remove_file(entry.path().join(SOCKET));
+            let is_socket = |file: &DirEntry| file.file_name().to_string_lossy().starts_with(SOCKET);
+            for socket in entries(&entry.path()).filter(is_socket) {
+                let _ = std::fs::remove_file(socket.path());
+            }
             let _ = std::fs::remove_dir(entry.path());
         }
     }
 }
 
-/// The address of the serving machine of the version of IP of the plan's tests.
-fn address(there: &MachineEnd<'_>, spec: &TestSpec) -> Result<String> {
-    let addresses = &there.interface.addresses;
-    let found = addresses.iter().find(|one| one.version() == spec.family);
+/// The socket of a link.
+fn socket(folder: &Path, link: usize) -> PathBuf {
+    folder.join(format!("{SOCKET}{link}"))
+}
+
+/// The address of a card of the version of IP of the plan's tests.
+fn address(card: &InterfaceSpec, spec: &TestSpec) -> Result<String> {
+    let found = card.addresses.iter().find(|one| one.version() == spec.family);
     // A test that says no version has one by habit.
-    let found = found.or(addresses.first());
-    let none = || Problem::input(format!("{} has no address", there.interface.place()));
+    let found = found.or(card.addresses.first());
+    let none = || Problem::input(format!("{} has no address", card.place()));
     found.map(|prefix| prefix.address.to_string()).ok_or_else(none)
 }
 
@@ -128,23 +158,25 @@ impl Drop for Running {
 
 /// Starts a machine that carries out these words.
 fn start(
-    end: &MachineEnd<'_>,
+    machine: &Machine<'_>,
     flags: &[String],
-    wire: &str,
+    folder: &Path,
     words: &[OsString],
     output: fn() -> Stdio,
 ) -> Result<Running> {
     let mut command = Command::new(this_program()?);
     command.args(["vm", "--cables", "0"]).args(flags);
-    let addresses: Vec<String> = end.interface.addresses.iter().map(ToString::to_string).collect();
-    command.arg("--wire").arg(format!("{}@{wire}={}", end.interface.name, addresses.join(",")));
+    for (link, card) in &machine.cards {
+        let addresses: Vec<String> = card.addresses.iter().map(ToString::to_string).collect();
+        let wire = socket(folder, *link);
+        command.arg("--wire").arg(format!("{}@unix:{}={}", card.name, wire.display(), addresses.join(",")));
+    }
     command.arg("--").args(words);
     // A terminal sends its interrupt to each process of the group: it is to reach the client's machine once, and the server's not before that has ended.
     command.stdin(Stdio::null()).stdout(output()).stderr(output()).process_group(0);
     dies_with_parent(&mut command);
     let mut child = command.spawn().map_err(|error| {
-        Problem::host(format!("cannot start a virtual machine: {error}"))
-            .at(format!("node {}", end.interface.node))
+        Problem::host(format!("cannot start a virtual machine: {error}")).at(format!("node {}", machine.node))
     })?;
     let is_over = Arc::<AtomicBool>::default();
     let errors = child.stderr.take().map(|errors| {
@@ -167,19 +199,22 @@ fn relay(errors: ChildStderr, is_over: &AtomicBool) {
 ///
 /// # Errors
 /// Input: no machine has such a value.
-fn flags(end: &MachineEnd<'_>) -> Result<Vec<String>> {
-    can_be(end).map_err(|problem| problem.at(format!("node {}", end.interface.node)))?;
-    Ok(end.machine.0.iter().flat_map(|(word, value)| [format!("--{word}"), value.clone()]).collect())
+fn flags(machine: &Machine<'_>) -> Result<Vec<String>> {
+    can_be(machine).map_err(|problem| problem.at(format!("node {}", machine.node)))?;
+    let words = machine.spec.0.iter().map(|(word, value)| [format!("--{word}"), value.clone()]);
+    let routes = machine.routes.iter().map(|route| ["--route".into(), route.to_string()]);
+    let sysctl = |one: &&SysctlSpec| ["--sysctl".into(), format!("{}={}", one.key, one.value)];
+    Ok(words.chain(routes).chain(machine.sysctls.iter().map(sysctl)).flatten().collect())
 }
 
 /// What is said of a machine with this word.
-fn said<'a>(end: &MachineEnd<'a>, word: &str) -> Option<&'a str> {
-    end.machine.0.iter().find(|(said, _)| *said == word).map(|(_, value)| value.as_str())
+fn said<'a>(machine: &Machine<'a>, word: &str) -> Option<&'a str> {
+    machine.spec.0.iter().find(|(said, _)| *said == word).map(|(_, value)| value.as_str())
 }
 
 /// The model of a machine's cards.
-fn nic(end: &MachineEnd<'_>) -> Result<NicModel> {
-    let word = said(end, "nic").unwrap_or(NIC_MODELS[0].word);
+fn nic(machine: &Machine<'_>) -> Result<NicModel> {
+    let word = said(machine, "nic").unwrap_or(NIC_MODELS[0].word);
     let known = || NIC_MODELS.iter().map(|model| model.word).collect::<Vec<_>>().join(", ");
     NIC_MODELS.iter().find(|model| model.word == word).copied().ok_or_else(|| {
         Problem::input(format!("there is no network card '{word}'"))
@@ -188,15 +223,15 @@ fn nic(end: &MachineEnd<'_>) -> Result<NicModel> {
 }
 
 /// Looks at the words of a machine: who wrote them in a topology knows no flags.
-fn can_be(end: &MachineEnd<'_>) -> Result<()> {
-    nic(end)?;
+fn can_be(machine: &Machine<'_>) -> Result<()> {
+    nic(machine)?;
     let is_number = |text: &str| text.parse().is_ok_and(|cpus: u8| (1..=MOST_CPUS).contains(&cpus));
-    if let Some(text) = said(end, "cpus").filter(|text| !is_number(text)) {
+    if let Some(text) = said(machine, "cpus").filter(|text| !is_number(text)) {
         return Err(Problem::input(format!("'{text}' is no number of CPUs"))
             .help(format!("a machine has 1 to {MOST_CPUS}")));
     }
-    said(end, "memory").map(memory_mb).transpose().map_err(|problem| problem.at("memory"))?;
-    match said(end, "accel").filter(|text| !ACCELERATORS.contains(text)) {
+    said(machine, "memory").map(memory_mb).transpose().map_err(|problem| problem.at("memory"))?;
+    match said(machine, "accel").filter(|text| !ACCELERATORS.contains(text)) {
         Some(text) => Err(Problem::input(format!("'{text}' carries out no machine"))
             .help(format!("'accel' is one of {}", ACCELERATORS.join(", ")))),
         None => Ok(()),
@@ -204,14 +239,30 @@ fn can_be(end: &MachineEnd<'_>) -> Result<()> {
 }
 
 /// Makes sure that there is the kernel of a machine, with what it needs.
-fn has_kernel(end: &MachineEnd<'_>) -> Result<()> {
-    let modules = said(end, "modules").map(Path::new);
-    let kernel = match said(end, "kernel") {
+fn has_kernel(machine: &Machine<'_>) -> Result<()> {
+    let modules = said(machine, "modules").map(Path::new);
+    let kernel = match said(machine, "kernel") {
         Some(file) => Kernel::at(Path::new(file), modules),
         None => Kernel::newest(modules),
     };
-    let drives = |kernel: Kernel| drives(&kernel, nic(end)?);
-    kernel.and_then(drives).map_err(|problem| problem.at(format!("node {}", end.interface.node)))
+    let drives = |kernel: Kernel| drives(&kernel, nic(machine)?);
+    kernel.and_then(drives).map_err(|problem| problem.at(format!("node {}", machine.node)))
+}
+
+/// Returns when a machine has made the sockets of its wires, or called at those that were there.
+fn wait_until_plugged(server: &mut Running, node: &str, machine: &Machine<'_>, folder: &Path) -> Result<()> {
+    let is_there = |(link, _): &(usize, &InterfaceSpec)| socket(folder, *link).exists();
+    while !machine.cards.iter().all(is_there) {
+        if interrupted() {
+            return Err(Problem::input("interrupted"));
+        }
+        if server.child.try_wait().map_err(|error| lost(node, &error))?.is_some() {
+            // It has its word to say.
+            return wait_until_it_serves(server, node);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 /// Returns when the machine says that it answers tests.
@@ -265,10 +316,10 @@ mod tests {
         assert_eq!(flags(&a).unwrap(), ["--nic", "virtio", "--cpus", "1"]);
         for (family, expected) in [(4, "10.0.0.2"), (6, "fd00::2")] {
             let spec = TestSpec { family, ..TestSpec::default() };
-            assert_eq!(address(&topology.machine("b").unwrap(), &spec).unwrap(), expected);
+            assert_eq!(address(topology.machine("b").unwrap().cards[0].1, &spec).unwrap(), expected);
         }
         let six = Topology::parse(&TWO.replace("10.0.0.2/24 ", ""), "x.lab").unwrap();
-        assert_eq!(address(&six.machine("b").unwrap(), &TestSpec::default()).unwrap(), "fd00::2");
+        assert_eq!(address(six.machine("b").unwrap().cards[0].1, &TestSpec::default()).unwrap(), "fd00::2");
     }
 
     /// They were refused by the command line of 'pathlab vm', with flags that nobody had typed, and after the other machine was started.
@@ -294,14 +345,29 @@ mod tests {
     }
 
     #[test]
-    fn the_other_host_is_a_flag_of_the_command() {
+    fn the_other_hosts_are_flags_of_the_command() {
         let of = |words: &[&str]| {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            let all = with_host(&words, "10.0.0.2".into());
+            let all = with_hosts(&words, &["--to".into(), "10.0.0.2".into()]);
             all.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(of(&["run", "x.plan", "--quick"]), "run x.plan --quick --to 10.0.0.2");
         assert_eq!(of(&["run", "--", "-x.plan"]), "run --to 10.0.0.2 -- -x.plan");
+    }
+
+    #[test]
+    fn machines_on_the_way_are_hosts_to_go_by() {
+        let line = "vm a\nvm r\nvm b\nlink r:eth1 -- b:eth0\nlink a:eth0 -- r:eth0\n\
+            interface a:eth0 address 10.0.1.2/24\ninterface r:eth0 address 10.0.1.1/24 fd00::1/64\n\
+            interface r:eth1 address 10.0.2.1/24\ninterface b:eth0 address 10.0.2.2/24\n\
+            route on a default via 10.0.1.1\nsysctl on r net.ipv4.ip_forward=1\n";
+        let topology = Topology::parse(line, "x.lab").unwrap();
+        let flags_of = |node: &str| flags(&topology.machine(node).unwrap()).unwrap().join(" ");
+        assert_eq!(flags_of("a"), "--route default via 10.0.1.1");
+        assert_eq!(flags_of("r"), "--sysctl net.ipv4.ip_forward=1");
+        let way = topology.machines_to("a", "b").unwrap();
+        let hosts = hosts(&way, &TestSpec::default()).unwrap();
+        assert_eq!(hosts, ["--to", "10.0.2.2", "--via", "r=10.0.1.1"].map(OsString::from));
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub fn carry_out(
     let outcome = interruptible(&[sender.pid(), receiver.pid()], || {
         load::conversation::controller::run(spec, &mut sender.link, &mut receiver.link, address, observer)
     });
-    // A terminal sends the interrupt to the agents too: that they died is then not the news.
+    // The agents were ended with it: that they died is then not the news.
     if linux::sys::process::interrupted() { Err(interrupted()) } else { outcome }
 }
 

@@ -56,7 +56,9 @@ verdicts! {
     /// The requested rate was offered.
     SCHEDULE "schedule": "ask for more to find what the path can carry"
     /// Segments were lost, and nothing tells where.
-    RETRANSMISSIONS "retransmissions": "observe the nodes on the way (as root: --in NAMESPACE, pathlab serve --observe NAMESPACE), so that the kernel tells where it drops, or look where a udp-stream of that rate loses frames"
+    RETRANSMISSIONS "retransmissions": "observe the nodes on the way (as root: --in NAMESPACE, or pathlab serve --observe there and --via HOST), so that the kernel tells where it drops, or look where a udp-stream of that rate loses frames"
+    /// Segments that left one interface did not come to the next, and no kernel dropped them.
+    LOST_ON_LINK "lost_on_link": "look at what is between the two interfaces, and at the counters of their cards (ethtool -S: missed, no buffer, errors)"
     /// Segments that had arrived were sent again.
     SPURIOUS_RETRANSMISSIONS "spurious_retransmissions": "nothing was lost: look for parallel ways on which segments overtake each other, or for a delay that jumps"
     /// The congestion window: what TCP dares to have on the way.

@@ -496,6 +496,19 @@ pub fn path_of_frames(test: &TestRecord) -> Option<Path> {
     Some(Path { forward, back, source: "frames".into() })
 }
 
+/// The link on the way to the receiver that most frames of a leg were counted into and not out of, with how many; none where all came out of all, or an
+/// interface was late.
+pub(crate) fn worst_link(test: &TestRecord, leg: &str) -> Option<(Section, u64)> {
+    let sections = counted(test, leg)?;
+    let links =
+        sections.into_iter().filter(|step| step.is_link && !step.is_off_the_way && step.uncounted == 0);
+    let missing = links.map(|link| {
+        let missing = link.entered.saturating_sub(link.left);
+        (link, missing)
+    });
+    missing.filter(|(_, missing)| *missing > 0).max_by_key(|(_, missing)| *missing)
+}
+
 /// The links that frames of a test crossed, in the order of the first frame, each with what came out of it; a line a leg. Empty
 /// where the flow was not counted.
 pub fn lines(test: &TestRecord) -> Vec<String> {

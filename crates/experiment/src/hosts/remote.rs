@@ -80,8 +80,9 @@ pub fn knobs(name: &str) -> Result<RemoteKnobs> {
 /// # Errors
 /// As [`resolve`] and [`connect`].
 pub fn between(via: &[String]) -> Result<Vec<Between>> {
-    let open = |name: &String| {
-        let link = usual(name).and_then(|address| connect(address, name));
+    let open = |text: &String| {
+        let (name, host) = named(text);
+        let link = usual(host).and_then(|address| connect(address, host));
         link.map(|link| Between::new(name, link)).map_err(|problem| problem.at("--via"))
     };
     via.iter().map(open).collect()
@@ -93,12 +94,17 @@ pub fn between(via: &[String]) -> Result<Vec<Between>> {
 /// Input: one has the name of a node, or of another one.
 pub fn named_apart(via: &[String], nodes: [&str; 2]) -> Result<()> {
     let mut known = BTreeSet::from(nodes);
-    match via.iter().find(|name| !known.insert(name)) {
+    match via.iter().map(|text| named(text).0).find(|name| !known.insert(name)) {
         Some(name) => Err(Problem::input(format!("'{name}' is a node of the test already"))
             .at("--via")
-            .help("name each host between the two ends once, or by its address")),
+            .help("name each host between the two ends once: NAME=HOST")),
         None => Ok(()),
     }
+}
+
+/// The name of a host between two ends, and where it is: `NAME=HOST[:PORT]`, or HOST[:PORT], which is its name, too.
+fn named(text: &str) -> (&str, &str) {
+    text.split_once('=').unwrap_or((text, text))
 }
 
 /// Splits HOST[:PORT]; an IPv6 address with a port has brackets.

@@ -8,7 +8,7 @@ use super::forwarder::rule_lines;
 use super::topology::Topology;
 
 /// The labs that are part of the program: name and text.
-const BUILTIN: [(&str, &str); 18] = [
+const BUILTIN: [(&str, &str); 19] = [
     ("pair", include_str!("../../../../labs/pair.lab")),
     ("bridge", include_str!("../../../../labs/bridge.lab")),
     ("router", include_str!("../../../../labs/router.lab")),
@@ -27,6 +27,7 @@ const BUILTIN: [(&str, &str); 18] = [
     ("wan", include_str!("../../../../labs/wan.lab")),
     ("bridge-address", include_str!("../../../../labs/bridge-address.lab")),
     ("machines", include_str!("../../../../labs/machines.lab")),
+    ("routed-machines", include_str!("../../../../labs/routed-machines.lab")),
 ];
 
 impl Topology {

@@ -1,10 +1,11 @@
-//! A node that is a virtual machine: what a topology says of it, and what such a topology can be.
+//! Nodes that are virtual machines: what a topology says of them, and what such a topology can be.
 //!
-//! **What.** [`MachineSpec`] holds words for `pathlab vm`, which carries them out; here it is checked that the two ends of one link are all that there is.
+//! **What.** [`MachineSpec`] holds words for `pathlab vm`, which carries them out; here it is checked that machines with links between them, their addresses, routes
+//! and kernel settings are all that there is.
 //!
-//! **Why no more than that.** All that looks at a lab looks at one kernel. Two machines are two hosts, and what is between two hosts is one link.
+//! **Why no more than that.** All that looks at a lab looks at one kernel. Machines are hosts of their own, and what is between two of them is one link.
 //!
-//! **Price.** A value that no machine can have is found before the two are started, and not when the file is read.
+//! **Price.** A value that no machine can have is found when that is started.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::path::Path;
 use record::unit::many;
 use record::{Problem, Result};
 
-use super::topology::{InterfaceSpec, LinkSpec, Topology};
+use super::topology::{InterfaceSpec, LinkSpec, RouteSpec, StaticRoute, SysctlSpec, Topology};
 
 /// What can be said of a machine: the flags of `pathlab vm` of the same names.
 pub const WORDS: [&str; 6] = ["nic", "kernel", "modules", "cpus", "memory", "accel"];
@@ -39,18 +40,57 @@ impl fmt::Display for MachineSpec {
 
 /// A node that is a machine, as it is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MachineEnd<'a> {
+pub struct Machine<'a> {
+    /// Its name.
+    pub node: &'a str,
     /// What is said of it.
-    pub machine: &'a MachineSpec,
-    /// Its end of the link.
-    pub interface: &'a InterfaceSpec,
+    pub spec: &'a MachineSpec,
+    /// Its ends of links, each with the link's place in the topology.
+    pub cards: Vec<(usize, &'a InterfaceSpec)>,
+    /// Its routes.
+    pub routes: Vec<&'a StaticRoute>,
+    /// Its kernel settings.
+    pub sysctls: Vec<&'a SysctlSpec>,
 }
 
 impl Topology {
     /// The node of a machine, as it is started; none: it is a namespace.
-    pub fn machine(&self, node: &str) -> Option<MachineEnd<'_>> {
-        let machine = self.node(node)?.machine.as_ref()?;
-        Some(MachineEnd { machine, interface: self.ends().find(|end| end.node == node)? })
+    pub fn machine(&self, node: &str) -> Option<Machine<'_>> {
+        let found = self.node(node)?;
+        let ends = self.links.iter().enumerate();
+        let ends = ends.flat_map(|(link, LinkSpec { ends })| ends.iter().map(move |end| (link, end)));
+        Some(Machine {
+            node: &found.name,
+            spec: found.machine.as_ref()?,
+            cards: ends.filter(|(_, end)| end.node == node).collect(),
+            routes: self.routes.iter().filter(|one| one.node == node).map(|one| &one.route).collect(),
+            sysctls: self.sysctls.iter().filter(|one| one.node == node).collect(),
+        })
+    }
+
+    /// The shortest way from one machine to another over links: the nodes behind the first one in turn, each with its card that looks back; none: there is no way.
+    pub fn machines_to(&self, from: &str, to: &str) -> Option<Vec<(&str, &InterfaceSpec)>> {
+        // Each with the one that it was found from.
+        let mut found: Vec<(&str, Option<(usize, &InterfaceSpec)>)> =
+            vec![(self.node(from)?.name.as_str(), None)];
+        let mut next = 0;
+        while let Some(&(node, _)) = found.get(next).filter(|(node, _)| *node != to) {
+            for LinkSpec { ends: [a, b] } in &self.links {
+                for (here, there) in [(a, b), (b, a)] {
+                    if here.node == node && !found.iter().any(|(known, _)| *known == there.node) {
+                        found.push((&there.node, Some((next, there))));
+                    }
+                }
+            }
+            next += 1;
+        }
+        let (mut way, mut at) = (vec![], next);
+        while let Some((before, card)) = found.get(at)?.1 {
+            way.push((found[at].0, card));
+            at = before;
+        }
+        way.reverse();
+        Some(way)
     }
 
     /// Whether its nodes are machines: all of them are, or none.
@@ -59,36 +99,43 @@ impl Topology {
     }
 }
 
-/// A topology with machines is one link between two of them, whose ends have addresses and nothing else.
+/// A topology with machines is machines with links between them, of whose cards addresses are said and nothing else.
 pub(super) fn check(topology: &Topology) -> Result<()> {
     let refuse = |what: String, help: &str| Err(Problem::input(what).help(help));
     if !topology.has_machines() {
         return Ok(());
     }
-    let Topology { nodes, links, bridges, uppers, routes, policies, sysctls } = topology;
+    let Topology { nodes, links, bridges, uppers, routes, policies, .. } = topology;
     if let Some(other) = nodes.iter().find(|node| node.machine.is_none()) {
         let what =
             format!("node '{}' is a namespace of this host, and others are virtual machines", other.name);
-        return refuse(what, "machines are linked to machines: say 'vm' of both nodes, or of none");
+        return refuse(what, "machines are linked to machines: say 'vm' of all nodes, or of none");
     }
     let joins = |LinkSpec { ends: [a, b] }: &LinkSpec| a.node != b.node;
-    if nodes.len() != 2 || links.len() != 1 || !links.iter().all(joins) {
+    if nodes.len() < 2 || !links.iter().all(joins) {
         let counts = [many(nodes.len() as u64, "node"), many(links.len() as u64, "link")].join(" and ");
         return refuse(
             format!("with virtual machines it has {counts}"),
-            "declare two machines and one link between them; more nodes fit into one machine ('pathlab vm run')",
+            "declare at least two machines and links between them; labs fit into one machine, too ('pathlab vm run')",
         );
+    }
+    let first = &nodes[0].name;
+    if let Some(alone) = nodes.iter().find(|node| topology.machines_to(first, &node.name).is_none()) {
+        let what = format!("no link leads from '{first}' to '{}'", alone.name);
+        return refuse(what, "link all virtual machines with each other");
     }
     let more = [
         ("bridge or bond", bridges.is_empty()),
         ("interface over another", uppers.is_empty()),
-        ("route", routes.is_empty()),
         ("policy rule", policies.is_empty()),
-        ("sysctl", sysctls.is_empty()),
     ];
     if let Some((what, _)) = more.iter().find(|(_, none)| !none) {
         let what = format!("a virtual machine has no {what} in a topology");
-        return refuse(what, "say knobs in the plan, as 'set a/net.ipv4.tcp_congestion_control=reno'");
+        return refuse(what, "say routes and kernel settings of it, and knobs in the plan");
+    }
+    if let Some(RouteSpec { node, route }) = routes.iter().find(|one| !one.route.is_plain()) {
+        let what = format!("the route of {node} to {} is more than a virtual machine takes", route.to);
+        return refuse(what, "say one next hop, and no table");
     }
     for end in topology.ends() {
         let plain =
@@ -117,12 +164,38 @@ mod tests {
         let topology = Topology::parse(TWO, "x.lab").unwrap();
         assert!(topology.has_machines());
         let a = topology.machine("a").unwrap();
-        assert_eq!(a.machine.0, [("nic", "virtio".to_owned()), ("cpus", "1".to_owned())]);
-        assert_eq!((a.interface.name.as_str(), a.interface.addresses.len()), ("eth0", 2));
+        assert_eq!(a.spec.0, [("nic", "virtio".to_owned()), ("cpus", "1".to_owned())]);
+        let cards: Vec<_> =
+            a.cards.iter().map(|(link, card)| (*link, card.name.as_str(), card.addresses.len())).collect();
+        assert_eq!(cards, [(0, "eth0", 2)]);
         let text = topology.to_string();
         assert!(text.starts_with("vm a nic virtio cpus 1\nvm b kernel k/vmlinuz memory 512Mi\n"), "{text}");
         assert_eq!(Topology::parse(&text, "x.lab").unwrap(), topology);
         assert!(Topology::load("pair").unwrap().machine("a").is_none());
+    }
+
+    const LINE: &str = "vm a\nvm r\nvm b\nvm c\nlink b:eth0 -- r:eth1\nlink a:eth0 -- r:eth0\nlink r:eth2 -- c:eth0\n\
+        interface a:eth0 address 10.0.1.2/24\ninterface r:eth0 address 10.0.1.1/24\n\
+        interface r:eth1 address 10.0.2.1/24\ninterface b:eth0 address 10.0.2.2/24\n\
+        interface r:eth2 address 10.0.3.1/24\ninterface c:eth0 address 10.0.3.2/24\n\
+        route on a default via 10.0.1.1\nroute on b default via 10.0.2.1\nsysctl on r net.ipv4.ip_forward=1\n";
+
+    #[test]
+    fn machines_have_routes_and_settings_and_stand_in_the_order_of_the_way() {
+        let topology = Topology::parse(LINE, "x.lab").unwrap();
+        let r = topology.machine("r").unwrap();
+        let cards: Vec<_> = r.cards.iter().map(|(link, card)| (*link, card.name.as_str())).collect();
+        assert_eq!(cards, [(0, "eth1"), (1, "eth0"), (2, "eth2")]);
+        assert_eq!((r.sysctls[0].key.as_str(), r.routes.len()), ("net.ipv4.ip_forward", 0));
+        assert_eq!(topology.machine("a").unwrap().routes[0].to_string(), "default via 10.0.1.1");
+        let way = |from, to| -> Vec<(&str, String)> {
+            let way = topology.machines_to(from, to).unwrap();
+            way.into_iter().map(|(node, card)| (node, card.place())).collect()
+        };
+        assert_eq!(way("b", "a"), [("r", "r:eth1".to_owned()), ("a", "a:eth0".to_owned())]);
+        assert_eq!(way("a", "c"), [("r", "r:eth0".to_owned()), ("c", "c:eth0".to_owned())]);
+        assert_eq!((way("a", "a"), topology.machines_to("a", "x")), (vec![], None));
+        assert_eq!(Topology::parse(&topology.to_string(), "x.lab").unwrap(), topology);
     }
 
     #[test]
@@ -131,7 +204,7 @@ mod tests {
         let file = folder.path().join("two.lab");
         std::fs::write(&file, TWO.replace("cpus 1", "modules /lib/x")).unwrap();
         let topology = Topology::load(&file.display().to_string()).unwrap();
-        let value = |node: &str, at: usize| topology.machine(node).unwrap().machine.0[at].1.clone();
+        let value = |node: &str, at: usize| topology.machine(node).unwrap().spec.0[at].1.clone();
         assert_eq!(value("b", 0), folder.path().join("k/vmlinuz").display().to_string());
         assert_eq!(value("a", 1), "/lib/x");
     }
@@ -144,8 +217,9 @@ mod tests {
             ("vm a nic igb nic igb\n", "x.lab:1:14: 'nic' is said twice"),
             ("vm a\nvm a\n", "there is already a node 'a'"),
             ("vm a\nnode b\nlink a:x -- b:x\n", "node 'b' is a namespace of this host"),
-            ("vm a\nvm b\n", "it has 2 nodes and 0 links"),
-            ("vm a\nvm b\nvm c\nlink a:x -- b:x\n", "it has 3 nodes and 1 link"),
+            ("vm a\nvm b\n", "no link leads from 'a' to 'b'"),
+            ("vm a\nvm b\nvm c\nlink a:x -- b:x\n", "no link leads from 'a' to 'c'"),
+            ("vm a\n", "it has 1 node and 0 links"),
             ("vm a\nvm b\nlink a:x -- a:y\n", "it has 2 nodes and 1 link"),
             ("vm a\nvm b\nlink a:x -- b:x\n", "a:x has no address"),
         ] {
@@ -154,8 +228,11 @@ mod tests {
         }
         for (more, said) in [
             ("interface a:eth0 mtu 9000\n", "a:eth0 is a card of a virtual machine"),
-            ("sysctl on a net.ipv4.ip_forward=1\n", "no sysctl in a topology"),
-            ("route on a default via 10.0.0.2\n", "no route in a topology"),
+            ("route on a 10.1.0.0/24 blackhole\n", "10.1.0.0/24 is more than a virtual machine takes"),
+            (
+                "route on a 10.1.0.0/24 via 10.0.0.2 table 5\n",
+                "10.1.0.0/24 is more than a virtual machine takes",
+            ),
             ("bridge br0 on a ports eth0\n", "a:eth0 is a port of a bridge"),
         ] {
             let refused = Topology::parse(&format!("{TWO}{more}"), "x.lab").unwrap_err().to_string();

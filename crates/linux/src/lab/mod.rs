@@ -35,9 +35,10 @@ pub use live::{
     Lab, LabInfo, Lifetime, NodeProcess, ProgramInfo, State, enter_user_namespace, join_user_namespace,
     take_down,
 };
-pub use machine::{MachineEnd, MachineSpec};
+pub use machine::{Machine, MachineSpec};
 pub use node::Node;
+pub(crate) use node::write_sysctl;
 pub use path::DeadEnd;
 pub use program::{NodeProgram, ProgramLaunch};
 pub use step::LabStep;
-pub use topology::{NodeSpec, Topology};
+pub use topology::{InterfaceSpec, NodeSpec, SysctlSpec, Topology};

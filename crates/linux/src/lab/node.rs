@@ -127,7 +127,7 @@ impl Node {
 }
 
 /// Writes one setting of the namespace of the calling thread. `key` is as in a topology.
-pub(super) fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
+pub(crate) fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
     let relative = if key.contains('/') { key.to_string() } else { key.replace('.', "/") };
     fs::write(PathBuf::from("/proc/sys").join(relative), value)
 }

@@ -119,6 +119,23 @@ pub struct StaticRoute {
     pub action: RouteAction,
 }
 
+impl StaticRoute {
+    /// One of the main table with one next hop, from `10.0.2.0/24 via 10.0.1.1` or `default via fd00::1`.
+    pub fn parse(text: &str) -> Option<StaticRoute> {
+        let (to, via) = text.split_once(" via ")?;
+        let via: IpAddr = via.parse().ok()?;
+        let everything = if via.is_ipv6() { "::/0" } else { "0.0.0.0/0" };
+        let to = Prefix::parse(if to == "default" { everything } else { to })?;
+        let action = RouteAction::Via(vec![NextHop { via, weight: 1 }]);
+        (to.address.is_ipv6() == via.is_ipv6()).then_some(StaticRoute { to, table: MAIN_TABLE, action })
+    }
+
+    /// Whether that is all that is said of it.
+    pub fn is_plain(&self) -> bool {
+        StaticRoute::parse(&self.to_string()).as_ref() == Some(self)
+    }
+}
+
 impl fmt::Display for StaticRoute {
     /// As a topology says it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,6 +18,7 @@ use super::kernel::{Kernel, roots};
 use super::orders::Orders;
 use super::wire::Plugged;
 use super::{NicModel, ORDERS, PORT, SHARED, VARIABLE, Wire, mac};
+use crate::netlink::StaticRoute;
 use crate::sys::{boot, process};
 
 /// So many pairs of cards at most: each takes two places of the machine's bus.
@@ -139,6 +140,10 @@ pub struct VirtualMachine {
     pub cables: u8,
     /// Its cards whose wires lead out of it, besides; [`super::MOST_WIRES`] at most.
     pub wires: Vec<Wire>,
+    /// Kernel settings that it is to have, before its cards are on: names and values.
+    pub settings: Vec<(String, String)>,
+    /// Routes that it is to have.
+    pub routes: Vec<StaticRoute>,
     /// What carries it out; none: KVM where a machine starts with it.
     pub accelerator: Option<Accelerator>,
 }
@@ -225,7 +230,8 @@ impl VirtualMachine {
             archive.file(&library, &read(&library)?);
         }
         let mut orders = Orders { folder: folder.to_owned(), environment, words, ..Orders::default() };
-        orders.cables = self.cables;
+        (orders.cables, orders.settings) = (self.cables, self.settings.clone());
+        orders.routes = self.routes.clone();
         let wires = self.wires.iter().enumerate();
         orders.wires = wires
             .map(|(number, wire)| (Wire::mac(number), wire.card(number), wire.addresses.clone()))

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use super::channel::{ALIVE, VmMessage};
 use super::orders::Orders;
 use super::{ORDERS, PORT, SHARED, mac};
-use crate::lab::CABLES;
-use crate::netlink::{Netlink, Prefix, Refusal};
+use crate::lab::{CABLES, write_sysctl};
+use crate::netlink::{Netlink, Prefix, Refusal, StaticRoute};
 use crate::sys::{boot, process};
 
 /// What is mounted before everything else: source and kind, folder, and whether a machine can do without.
@@ -105,7 +105,9 @@ fn work(port: &Port) -> Result<(), String> {
     shared.map_err(told("cannot mount the shared folder"))?;
     boot::protect_root().map_err(told("cannot make the first file system one that is only read"))?;
     let cables = cables(orders.cables)?;
+    settings(&orders.settings)?;
     wires(&orders.wires)?;
+    routes(&orders.routes)?;
     say(port, &VmMessage::Ready);
     let code = carry_out(port, &orders, &cables).map_err(told("cannot carry out the command"))?;
     say(port, &VmMessage::Ended(code));
@@ -153,6 +155,21 @@ fn wires(wanted: &[(String, String, Vec<Prefix>)]) -> Result<(), String> {
         addresses.iter().try_for_each(|it| netlink.add_address(index, *it)).map_err(refused)?;
     }
     Ok(())
+}
+
+/// Makes kernel settings.
+fn settings(wanted: &[(String, String)]) -> Result<(), String> {
+    wanted.iter().try_for_each(|(key, value)| {
+        write_sysctl(key, value).map_err(|error| format!("cannot set {key}={value}: {error}"))
+    })
+}
+
+/// Adds routes.
+fn routes(wanted: &[StaticRoute]) -> Result<(), String> {
+    let mut netlink = Netlink::open();
+    wanted.iter().try_for_each(|route| {
+        netlink.add_route(route).map_err(|refusal| format!("cannot add the route {route}: {refusal}"))
+    })
 }
 
 /// The interfaces of this machine by their hardware addresses: numbers and names.

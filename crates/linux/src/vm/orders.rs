@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::netlink::Prefix;
+use crate::netlink::{Prefix, StaticRoute};
 
 /// What a machine is to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +17,10 @@ pub struct Orders {
     pub cables: u8,
     /// Of each card with a wire that leads out: its hardware address, its name, and the addresses that it is to have.
     pub wires: Vec<(String, String, Vec<Prefix>)>,
+    /// Kernel settings that it is to have, before its cards are on: names and values.
+    pub settings: Vec<(String, String)>,
+    /// Routes that it is to have.
+    pub routes: Vec<StaticRoute>,
     /// The folder that is shared with the host, where the command is carried out.
     pub folder: PathBuf,
     /// Variables of the command's environment.
@@ -44,8 +48,12 @@ impl Orders {
             let words: Vec<String> = card.chain(addresses.iter().map(ToString::to_string)).collect();
             entry("wire", words.join(" ").as_bytes());
         }
+        let mut pair =
+            |word: &str, (name, value): &(String, String)| entry(word, format!("{name}={value}").as_bytes());
+        self.settings.iter().for_each(|setting| pair("sysctl", setting));
+        self.environment.iter().for_each(|variable| pair("set", variable));
+        self.routes.iter().for_each(|route| entry("route", route.to_string().as_bytes()));
         entry("folder", &path(&self.folder));
-        self.environment.iter().for_each(|(name, value)| entry("set", format!("{name}={value}").as_bytes()));
         self.words.iter().for_each(|word| entry("word", word.as_bytes()));
         bytes
     }
@@ -67,13 +75,20 @@ impl Orders {
                     orders.wires.push((mac, name, words.filter_map(Prefix::parse).collect()));
                 }
                 b"folder" => orders.folder = path,
-                b"set" => orders.environment.extend(text.split_once('=').map(|(a, b)| (a.into(), b.into()))),
+                b"sysctl" => orders.settings.extend(pair(&text)),
+                b"route" => orders.routes.extend(StaticRoute::parse(&text)),
+                b"set" => orders.environment.extend(pair(&text)),
                 b"word" => orders.words.push(text),
                 _ => {}
             }
         }
         orders
     }
+}
+
+/// A name and a value.
+fn pair(text: &str) -> Option<(String, String)> {
+    text.split_once('=').map(|(name, value)| (name.into(), value.into()))
 }
 
 #[cfg(test)]
@@ -92,13 +107,18 @@ mod tests {
             optional in prop::collection::vec("/[a-z/ ]{1,12}", 0..4),
             cables: u8,
             wires in prop::collection::vec(("[0-9a-f:]{1,17}", "[a-z0-9.]{1,15}", prop::collection::vec(prefixes(), 0..3)), 0..3),
+            settings in prop::collection::vec(("net[.a-z]{1,8}", "\\PC{0,12}"), 0..4),
+            vias in prop::collection::vec((any::<std::net::Ipv4Addr>(), 0..=32u8), 0..3),
             folder in "/\\PC{0,12}",
             set in prop::collection::vec(("[A-Z_]{1,8}", "\\PC{0,12}"), 0..4),
             words in prop::collection::vec("\\PC{0,12}", 0..6),
         ) {
             let paths = |names: Vec<String>| names.into_iter().map(PathBuf::from).collect();
             let (modules, optional) = (paths(modules), paths(optional));
-            let orders = Orders { modules, optional, cables, wires, folder: folder.into(), environment: set, words };
+            let route = |(via, length)| StaticRoute::parse(&format!("10.0.0.0/{length} via {via}"));
+            let routes = vias.into_iter().filter_map(route).collect();
+            let folder = folder.into();
+            let orders = Orders { modules, optional, cables, wires, settings, routes, folder, environment: set, words };
             prop_assert_eq!(Orders::read(&orders.write()), orders);
         }
 

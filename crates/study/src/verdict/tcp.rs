@@ -152,8 +152,14 @@ fn lost(test: &TestRecord, least: f64) -> Option<Limit> {
     let (parts, share) = again(test)?;
     (share * (1.0 - needless(&parts)) >= least).then_some(())?;
     let again = words_of(&parts, share);
-    let Some(lost) = place_of_loss(test, lost_at_most(test)) else {
-        return Some(convict(verdict::RETRANSMISSIONS, "", &again, "Lost segments limited it"));
+    let most = lost_at_most(test);
+    let Some(lost) = place_of_loss(test, most) else {
+        let on_link = lost_on_link(test, most).map(|(place, evidence)| {
+            let claim = format!("Segments lost between {place} limited it");
+            convict(verdict::LOST_ON_LINK, &place, &format!("{evidence}; {again}"), &claim)
+        });
+        let nowhere = || convict(verdict::RETRANSMISSIONS, "", &again, "Lost segments limited it");
+        return Some(on_link.unwrap_or_else(nowhere));
     };
     let Lost { place, name, evidence } = lost;
     let claim = format!("Segments lost at {place} limited it");
@@ -190,6 +196,17 @@ struct Lost {
 /// Where most segments were lost, of places that lost no more than that.
 fn place_of_loss(test: &TestRecord, most: u64) -> Option<Lost> {
     worst_drop(test, most).or_else(|| worst_queue(test))
+}
+
+/// The link that let out fewest of the segments that were counted into it, where that many may be those which were lost, and how many.
+fn lost_on_link(test: &TestRecord, most: u64) -> Option<(String, String)> {
+    let (link, missing) = crate::way::worst_link(test, "forward").filter(|(_, missing)| *missing <= most)?;
+    let (from, to) = (link.hop.egress.as_deref()?, link.next.as_ref()?);
+    let place = format!("{}:{from} and {}:{}", link.hop.node, to.node, to.ingress.as_deref()?);
+    let [missing, entered] = [missing, link.entered].map(unit::count);
+    let evidence =
+        format!("{missing} of {entered} segments that left by the one did not come in by the other");
+    Some((place, evidence))
 }
 
 /// The kernel's own word: the place of most drops that may be those which were lost.

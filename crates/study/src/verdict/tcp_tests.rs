@@ -65,6 +65,48 @@ fn a_quiet_stream_is_held_by_its_congestion_window() {
     assert!(limit(&test).evidence.contains("congestion window 144,800"), "{:?}", limit(&test));
 }
 
+/// Two virtual machines with cards that were full: no kernel freed a frame, and the counters of the flow know between which two.
+#[test]
+fn what_no_kernel_dropped_was_lost_on_the_link_that_let_out_fewest() {
+    use record::flow::Hook;
+    use record::{FlowCount, FlowInterface, FlowObservation, FlowPlace};
+    let at = |[node, name]: [&str; 2], other: Option<[&str; 2]>, hook, frames| FlowInterface {
+        node: node.into(),
+        interface: name.into(),
+        other: other.map(|[node, name]| FlowPlace { node: node.into(), interface: name.into() }),
+        counts: vec![FlowCount {
+            hook,
+            leg: "forward".into(),
+            frames,
+            buffers: frames,
+            bytes: 0,
+            later_fragments: 0,
+            first_ns: 1,
+        }],
+        ..FlowInterface::default()
+    };
+    let (a, r0, r1, b) = (["a", "eth0"], ["r", "eth0"], ["r", "eth1"], ["b", "lan"]);
+    let mut test = resent(quiet(), 0.02, 0);
+    let interfaces = vec![
+        at(a, Some(r0), Hook::Egress, 8196),
+        at(r0, Some(a), Hook::Ingress, 8149),
+        at(r1, Some(b), Hook::Egress, 8149),
+        at(b, Some(r1), Hook::Ingress, 8148),
+    ];
+    test.flow = Some(FlowObservation { interfaces, ..FlowObservation::default() });
+    let found = limit(&test);
+    assert_eq!((found.what.as_str(), found.place.as_str()), ("lost_on_link", "a:eth0 and r:eth0"));
+    assert!(found.evidence.starts_with("47 of 8,196 segments that left by the one"), "{found:?}");
+    // The kernel's own word goes first, and more than were sent again were not these.
+    test.kernel_drops = vec![dropped("NETFILTER_DROP", "r", 90)];
+    assert_eq!(word(&test), "filter");
+    test.kernel_drops.clear();
+    test.flow.as_mut().unwrap().interfaces[1].counts[0].frames = 2000;
+    test.flow.as_mut().unwrap().interfaces[2].counts[0].frames = 2000;
+    test.flow.as_mut().unwrap().interfaces[3].counts[0].frames = 2000;
+    assert_eq!(word(&test), "retransmissions");
+}
+
 #[test]
 fn losses_have_a_place_and_what_was_sent_for_nothing_is_none() {
     assert_eq!(word(&resent(quiet(), 0.02, 0)), "retransmissions");
