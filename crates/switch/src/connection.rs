@@ -27,8 +27,8 @@ pub(crate) struct Connection {
     pub(crate) channel: Channel,
     /// The other end, for people.
     pub(crate) name: String,
-    /// Both ends agreed on a version.
-    pub(crate) is_up: bool,
+    /// When both ends agreed on a version.
+    pub(crate) up_ns: Option<u64>,
     /// Which of the controllers that we call.
     pub(crate) caller: Option<usize>,
     /// At which of our listeners it called.
@@ -54,7 +54,7 @@ impl Connection {
             stream,
             channel,
             name,
-            is_up: false,
+            up_ns: None,
             caller: None,
             listener: None,
             broken,

@@ -440,7 +440,7 @@ impl Switch {
     /// The main connection of an auxiliary caller and its version, if it is up.
     fn main_of(&self, caller: usize) -> Option<(u64, Version)> {
         let (main, _) = self.callers[caller].auxiliary?;
-        let is_it = |one: &&Connection| one.is_up && one.caller == Some(main);
+        let is_it = |one: &&Connection| one.up_ns.is_some() && one.caller == Some(main);
         let mut found = self.connections.iter().filter(|(_, one)| is_it(one));
         found.find_map(|(id, one)| Some((*id, one.channel.version()?)))
     }
@@ -448,7 +448,7 @@ impl Switch {
     /// A connection agreed on a version. Behind a controller's main connection its auxiliary ones are called.
     fn up(&mut self, id: u64, version: Version) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.is_up = true;
+        connection.up_ns = Some(clock::monotonic_ns());
         let (who, caller) = (connection.name.clone(), connection.caller);
         let auxiliary = caller.and_then(|caller| self.callers[caller].auxiliary);
         let main = caller.and_then(|caller| Some((self.main_of(caller)?.0, auxiliary?.1)));
@@ -536,9 +536,6 @@ impl Switch {
                     self.carry_out(effects);
                     if let Some(connection) = self.connections.get_mut(&id) {
                         connection.answered();
-                        // One that goes away after its hello every time is called less and less often.
-                        let caller = connection.caller.map(|caller| &mut self.callers[caller]);
-                        caller.into_iter().for_each(|caller| caller.back_off.reset());
                     }
                 }
                 Event::Refused { .. } => {}
@@ -671,17 +668,18 @@ impl Switch {
             missed => format!("{why}; it read too slowly for {missed} packet-ins"),
         };
         let shaking = if connection.stream.is_shaking_hands() { " (TLS handshake)" } else { "" };
-        match (connection.is_up, connection.caller) {
-            (true, caller) => {
+        match (connection.up_ns, connection.caller) {
+            (Some(up_ns), caller) => {
                 self.agent.down(id);
                 self.said.push(SwitchNotice::Down { who: connection.name, why });
                 if let Some(caller) = caller {
+                    self.callers[caller].back_off.lasted(clock::monotonic_ns().saturating_sub(up_ns));
                     self.again(caller);
                     self.end_auxiliary(caller);
                 }
             }
-            (false, Some(caller)) => self.failed(caller, why + shaking),
-            (false, None) => self.refused(connection.name, why + shaking),
+            (None, Some(caller)) => self.failed(caller, why + shaking),
+            (None, None) => self.refused(connection.name, why + shaking),
         }
         self.fail_or_follow();
     }
@@ -713,7 +711,10 @@ impl Switch {
     /// switch that was never given a controller to call waits for clients, and follows its rules.
     fn fail_or_follow(&self) {
         let alone = !self.callers.is_empty()
-            && !self.connections.values().any(|connection| connection.is_up && connection.caller.is_some());
+            && !self
+                .connections
+                .values()
+                .any(|connection| connection.up_ns.is_some() && connection.caller.is_some());
         self.datapath.set_bridging(self.fail == FailMode::Standalone && alone);
     }
 

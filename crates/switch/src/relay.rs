@@ -186,13 +186,17 @@ impl RelayState<'_> {
         // The controller first: without one there is no need to connect to the datapath.
         let far = self.call(controller)?;
         let near = self.call(&self.relay.datapath)?;
+        let mut since = None;
         let why = self.pump(near, far, &mut |is_up| {
             self.up[index].store(is_up, Relaxed);
             if is_up {
-                back_off.reset();
+                since = Some(clock::monotonic_ns());
                 (self.say)(Said::Up(controller.to_string()));
             }
         });
+        if let Some(since) = since {
+            back_off.lasted(clock::monotonic_ns().saturating_sub(since));
+        }
         match self.up[index].swap(false, Relaxed) {
             true => Ok(why),
             false => Err((controller.to_string(), why)),

@@ -536,8 +536,7 @@ impl BackOff {
 
     /// How long to wait now.
     pub fn next_delay_ns(&mut self) -> u64 {
-        let whole =
-            Self::FIRST_NS.checked_shl(self.attempts.min(32)).unwrap_or(u64::MAX).min(Self::LONGEST_NS);
+        let whole = Self::whole_ns(self.attempts);
         self.attempts = self.attempts.saturating_add(1);
         // splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -546,8 +545,16 @@ impl BackOff {
         whole / 2 + (mixed ^ (mixed >> 31)) % (whole / 2)
     }
 
-    /// A channel came up: the next wait is a short one again.
-    pub fn reset(&mut self) {
-        self.attempts = 0;
+    /// The longest wait after so many attempts.
+    fn whole_ns(attempts: u32) -> u64 {
+        Self::FIRST_NS.checked_shl(attempts.min(32)).unwrap_or(u64::MAX).min(Self::LONGEST_NS)
+    }
+
+    /// A channel that was up for so long is gone: the next wait is a short one again, unless it went sooner than the wait for it could
+    /// last. A controller that talks and hangs up every time is called less and less often.
+    pub fn lasted(&mut self, up_ns: u64) {
+        if self.attempts.checked_sub(1).is_some_and(|last| up_ns >= Self::whole_ns(last)) {
+            self.attempts = 0;
+        }
     }
 }

@@ -381,8 +381,17 @@ fn waits_double_differ_and_begin_again() {
     assert_ne!(waits(7), waits(8));
     let mut back_off = BackOff::new(3);
     (0..50).for_each(|_| assert!(back_off.next_delay_ns() > 0));
-    back_off.reset();
+    back_off.lasted(BackOff::LONGEST_NS);
     assert!(back_off.next_delay_ns() < BackOff::FIRST_NS);
+    // A channel that lasts less long than the wait before it could makes the next one no shorter.
+    for attempt in 1..50 {
+        let whole = BackOff::LONGEST_NS.min(BackOff::FIRST_NS << attempt.min(20));
+        back_off.lasted(BackOff::FIRST_NS - 1);
+        assert!(back_off.next_delay_ns() >= whole / 2);
+    }
+    let mut first = BackOff::new(3);
+    first.lasted(0);
+    assert!(first.next_delay_ns() < BackOff::FIRST_NS, "nothing was waited for yet");
 }
 
 #[test]
