@@ -178,13 +178,18 @@ impl Client {
     /// # Errors
     /// Input: the connection, not a change, failed.
     pub fn change(&mut self, changes: &[Body]) -> Result<Vec<Refusal>> {
-        let may_be_bundled = changes.iter().all(|body| matches!(body, Body::FlowMod(_)));
-        if self.version == Version::V14 && changes.len() > 1 && may_be_bundled {
+        if self.is_all_or_none(changes) {
             return self.bundle(changes);
         }
         let xids = changes.iter().map(|body| self.post(body.clone())).collect::<Result<Vec<_>>>()?;
         self.barrier()?;
         Ok(self.refusals(&xids))
+    }
+
+    /// Whether [`Client::change`] makes one bundle of these: of one that is refused, none is made.
+    pub fn is_all_or_none(&self, changes: &[Body]) -> bool {
+        let may_be_bundled = changes.iter().all(|body| matches!(body, Body::FlowMod(_)));
+        self.version == Version::V14 && changes.len() > 1 && may_be_bundled
     }
 
     /// Waits until the switch has done everything that was sent.

@@ -105,11 +105,13 @@ pub fn change(command: FlowModCommand, args: &ChangeArgs, output: &Output) -> Re
     let refusals = client.change(&bodies).map_err(&place)?;
     let after = before.and_then(|_| held(&mut client, &changes));
     let removed = before.zip(after).and_then(|(before, after)| before.checked_sub(after));
-    let problem = refused_sentence(&refusals, &changes);
+    let made = made(client.is_all_or_none(&bodies), changes.len(), refusals.len());
+    let problem = refused_sentence(&refusals, &changes, made);
     if problem.is_none() || output.json {
         let (switch, openflow, sent) = (&args.ask.switch, client.version().to_string(), changes.len());
         let refused: Vec<_> = refusals.iter().map(|refusal| refused_row(refusal, &changes)).collect();
-        let document = object! { schema: "pathlab/flow-change/1", switch, openflow, sent, removed, refused };
+        let document =
+            object! { schema: "pathlab/flow-change/1", switch, openflow, sent, made, removed, refused };
         output.result(&document, |_| sentence(command, sent, removed))?;
     }
     problem.map_or(Ok(()), |problem| Err(place(problem)))
@@ -181,12 +183,24 @@ fn held(client: &mut Client, changes: &[Named]) -> Option<u64> {
     }
 }
 
-/// One sentence about what was refused.
-fn refused_sentence(refusals: &[Refusal], changes: &[Named]) -> Option<Problem> {
+/// How many changes were made: of a bundle all or none, else those that were not refused.
+fn made(is_all_or_none: bool, sent: usize, refused: usize) -> usize {
+    if is_all_or_none && refused > 0 { 0 } else { sent - refused }
+}
+
+/// One sentence about what was refused, and what became of the others.
+fn refused_sentence(refusals: &[Refusal], changes: &[Named], made: usize) -> Option<Problem> {
     let first = refusals.first()?;
     let more = when_any(refusals.len() - 1, |more| format!(", and {more} more"));
     let Named { place, text, .. } = &changes[first.index];
-    Some(Problem::input(format!("the switch refuses '{text}': {}{more}", first.fault)).at(place))
+    let others = match (changes.len() - refusals.len(), made) {
+        (0, _) => String::new(),
+        (_, 0) => "; nothing was changed, because all go together".into(),
+        (_, made) => {
+            format!("; the other {} made", if made == 1 { "one was".into() } else { format!("{made} were") })
+        }
+    };
+    Some(Problem::input(format!("the switch refuses '{text}': {}{more}{others}", first.fault)).at(place))
 }
 
 fn named(place: &str, text: &str, command: FlowModCommand) -> Result<Named> {
@@ -376,4 +390,35 @@ fn normal_text(version: Version, change: &FlowMod) -> String {
         rule.importance = 0;
     }
     rule::show(change.table, &rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::client::delete_all;
+    use flow::error::GroupModFailed;
+    use flow::openflow::fault::Fault;
+
+    #[test]
+    fn what_is_refused_says_what_became_of_the_others() {
+        let named = |line| Named { place: format!("f:{line}"), text: "r".into(), change: delete_all() };
+        let changes = [1, 2, 3].map(named);
+        let fault = Fault::from(GroupModFailed::GroupExists);
+        let refusals = |some: &[usize]| -> Vec<Refusal> {
+            some.iter().map(|index| Refusal { index: *index, fault }).collect()
+        };
+        let said = |is_all_or_none, some: &[usize]| {
+            let made = made(is_all_or_none, 3, some.len());
+            refused_sentence(&refusals(some), &changes, made).map(|problem| problem.to_string())
+        };
+        let ends = |is_all_or_none, some: &[usize], end: &str| {
+            let said = said(is_all_or_none, some).unwrap();
+            assert!(said.ends_with(end), "{said}");
+        };
+        assert_eq!(said(true, &[]), None);
+        ends(true, &[1], "; nothing was changed, because all go together");
+        ends(false, &[1], "; the other 2 were made");
+        ends(false, &[0, 1], ", and 1 more; the other one was made");
+        ends(false, &[0, 1, 2], ", and 2 more");
+    }
 }
