@@ -20,8 +20,9 @@ use linux::lab::Topology;
 use load::protocol::setup::EndRole;
 use needs::Need;
 use record::case::{CaseAbout, Expectation};
+use record::unit::some_names;
 use record::{Problem, Result};
-use study::trial::figures::Figure;
+use study::trial::figures::{FIGURES, Figure};
 
 /// The cases of the program: the file's name, and its text.
 pub const BUILTIN: [(&str, &str); 10] = [
@@ -36,6 +37,9 @@ pub const BUILTIN: [(&str, &str); 10] = [
     ("cpu-pinning", include_str!("../../../../cases/cpu-pinning.case")),
     ("packet-size", include_str!("../../../../cases/packet-size.case")),
 ];
+
+/// How names of files end that have cases.
+const FILE_END: &str = ".case";
 
 /// A case.
 #[derive(Debug, Clone, Default)]
@@ -121,6 +125,27 @@ impl Case {
         all
     }
 
+    /// Refuses before anything is measured what could not be: a topology that is not there, a node that it has not, a figure that the test has not.
+    fn check(&self) -> Result<()> {
+        for (plan, own) in self.plans.iter().zip([&self.only_a, &self.only_b]) {
+            let (topology, test) = (Topology::load(&plan.topology)?, &plan.tests[0]);
+            let changed = self.both.iter().chain(own).map(|change| &change.node);
+            let lost = [&test.spec.from, &test.spec.to].into_iter().chain(changed);
+            if let Some(name) = lost.into_iter().find(|name| topology.node(name).is_none()) {
+                let names: Vec<&str> = topology.nodes.iter().map(|node| &*node.name).collect();
+                return Err(Problem::input(format!("topology {} has no node '{name}'", plan.topology))
+                    .help(format!("the nodes are {}", some_names(&names))));
+            }
+            if let Some(figure) = self.figure.filter(|figure| !(figure.fits)(test.spec.kind)) {
+                let fitting = FIGURES.iter().filter(|one| (one.fits)(test.spec.kind)).map(|one| one.name);
+                let names = fitting.collect::<Vec<_>>().join(", ");
+                return Err(Problem::input(format!("the test '{}' has no {}", test.name, figure.name))
+                    .help(format!("its figures are {names}")));
+            }
+        }
+        Ok(())
+    }
+
     /// Shortens the tests to half a second.
     pub fn quick(&mut self) {
         self.plans.iter_mut().for_each(Plan::quick);
@@ -128,22 +153,38 @@ impl Case {
 }
 
 /// The cases of these names: of a file (`*.case`), or built in; `all`, or none, means all that are built in. `ring-sweep` also means `ring-sweep/64` and
-/// the others of its file.
+/// the others of its file. One that is meant twice is there once.
 ///
 /// # Errors
-/// Bad input: no such case, or a file with a fault.
+/// Bad input: no such case, a file with a fault, or two cases of one name, by which results are told apart.
 pub fn select(names: &[String]) -> Result<Vec<Case>> {
     let all = "all".to_owned();
     let names = if names.is_empty() { std::slice::from_ref(&all) } else { names };
-    let found = names.iter().map(|name| of_name(name)).collect::<Result<Vec<_>>>()?;
-    Ok(found.into_iter().flatten().collect())
+    let mut all: Vec<(Case, &str)> = vec![];
+    for name in names {
+        let file = if name.ends_with(FILE_END) { name } else { "" };
+        for case in of_name(name)? {
+            match all.iter().find(|(known, _)| known.name == case.name) {
+                None => all.push((case, file)),
+                Some((_, from)) if *from == file => {}
+                Some((_, from)) => {
+                    let other = if from.is_empty() { "built in" } else { from };
+                    let what = format!("a case '{}' is {other}, too", case.name);
+                    return Err(Problem::input(what).at(name).help("give one of them another name"));
+                }
+            }
+        }
+    }
+    Ok(all.into_iter().map(|(case, _)| case).collect())
 }
 
 fn of_name(name: &str) -> Result<Vec<Case>> {
-    if name.ends_with(".case") {
+    if name.ends_with(FILE_END) {
         let text = std::fs::read_to_string(name)
             .map_err(|error| Problem::input(format!("cannot read the case: {error}")).at(name))?;
-        return file::parse(&text, name);
+        let cases = file::parse(&text, name)?;
+        cases.iter().try_for_each(|case| case.check().map_err(|problem| problem.at(name)))?;
+        return Ok(cases);
     }
     let is_meant =
         |case: &Case| name == "all" || case.name == name || case.name.split('/').next() == Some(name);
@@ -183,6 +224,7 @@ mod tests {
             );
             let about = case.about(None);
             assert!(!about.a.is_empty() || !about.b.is_empty(), "{}", case.name);
+            assert_eq!(case.check().map_err(|problem| problem.to_string()), Ok(()));
             assert!(case.source.len() > 10 && case.question.ends_with('?'), "{}", case.name);
         }
     }
@@ -201,5 +243,46 @@ mod tests {
         for wrong in ["ts", "no-such.case"] {
             assert_eq!(select(&[wrong.to_owned()]).unwrap_err().kind, record::ProblemKind::Input, "{wrong}");
         }
+    }
+    /// A file with this case, and another one with the same.
+    fn select_text(text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["one", "two"].map(|name| folder.path().join(format!("{name}.case")));
+        let names = files.each_ref().map(|file| file.display().to_string());
+        for file in &files {
+            std::fs::write(file, text).unwrap();
+        }
+        let problem = select(&names).unwrap_err().to_string();
+        problem.replace(&folder.path().display().to_string(), "")
+    }
+
+    #[test]
+    fn what_could_not_be_measured_is_refused_before_anything_is() {
+        let text = |line: &str| {
+            format!("case own\nquestion Q?\ntest tcp-rr\nexpect same\nset-a a/eth0:mtu=1500\n{line}\n")
+        };
+        let lost = "/one.case: nosuch: cannot read the topology: ";
+        assert!(select_text(&text("topology nosuch")).starts_with(lost));
+        for (line, said) in [
+            ("path a q", "/one.case: topology pair has no node 'q'; the nodes are a, b"),
+            ("set-b c/eth0:mtu=1400", "/one.case: topology pair has no node 'c'; the nodes are a, b"),
+            (
+                "figure delivered",
+                "/one.case: the test 'tcp-rr 64 B' has no delivered; its figures are throughput, rate, p50, p99",
+            ),
+            ("", "/two.case: a case 'own' is /one.case, too; give one of them another name"),
+        ] {
+            assert_eq!(select_text(&text(&format!("topology pair\n{line}"))), said);
+        }
+    }
+
+    #[test]
+    fn a_case_that_is_meant_twice_is_there_once() {
+        let names = |asked: &[&str]| -> Vec<String> {
+            let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
+            select(&asked).unwrap().into_iter().map(|case| case.name).collect()
+        };
+        assert_eq!(names(&["tso", "gro", "tso"]), ["tso", "gro"]);
+        assert_eq!(names(&["tso", "all"]).len(), names(&["all"]).len());
     }
 }
