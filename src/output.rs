@@ -164,6 +164,16 @@ pub fn when_any<N: Copy + PartialEq + Default>(number: N, words: impl FnOnce(N) 
     if number == N::default() { String::new() } else { words(number) }
 }
 
+/// What became of the changes beside those that a switch refused; nothing where there are none.
+pub fn of_others(others: usize, made: usize) -> String {
+    match (others, made) {
+        (0, _) => String::new(),
+        (_, 0) => "; nothing was changed, because all go together".into(),
+        (_, 1) => "; the other one was made".into(),
+        (_, made) => format!("; the other {} were made", record::unit::count(made as u64)),
+    }
+}
+
 /// Refuses to replace a file that is not a page of pathlab.
 pub fn refuse_foreign_page(file: &Path) -> record::Result<()> {
     refuse_foreign(file, study::report::MARK, "a report")

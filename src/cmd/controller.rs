@@ -9,12 +9,13 @@ use super::each;
 use super::flow::ask::SpeakArgs;
 use super::flow::rules;
 use crate::log::Log;
-use crate::output::{Notices, Output, object, when_any};
+use crate::output::{Notices, Output, object, of_others, when_any};
 use clap::Args;
 use flow::group::GroupMod;
 use flow::meter::MeterMod;
 use flow::numbered::ModCommand;
 use flow::openflow::bytes::Version;
+use flow::openflow::fault::Fault;
 use flow::openflow::message::Body;
 use flow::openflow::misc::Empty;
 use flow::pipeline::Change;
@@ -23,7 +24,7 @@ use load::traffic::threads::joined;
 use record::unit::{count, many};
 use record::{Problem, Result};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -217,9 +218,16 @@ impl ControllerState<'_> {
 
     fn fill(&self, client: &mut Client, one: &mut One) -> Result<()> {
         let changes = self.scenario.begin();
-        post(client, &changes)?;
-        let rules = changes.iter().filter(|change| matches!(change, Change::Flow(_))).count();
-        (one.rules, one.others) = (rules - 1, changes.iter().filter(|change| is_other(change)).count());
+        let refused = post(client, &changes)?;
+        let made = changes.iter().enumerate().filter(|(index, _)| !refused.contains_key(index));
+        let (rules, others): (Vec<_>, Vec<_>) =
+            made.map(|(_, change)| change).partition(|change| matches!(change, Change::Flow(_)));
+        one.rules = rules.len().saturating_sub(1);
+        one.others = others.into_iter().filter(|change| is_other(change)).count();
+        one.refused = refused.len() as u64;
+        if let Some(problem) = refused_sentence(&refused, &changes, one.rules + one.others) {
+            return Err(problem);
+        }
         self.log.note(&format!("{} {}: has its {}", one.peer, one.dpid, many(one.rules as u64, "rule")));
         let filled = self.filled.fetch_add(1, Relaxed) + 1;
         if self.args.until.is_some_and(|until| filled >= until) {
@@ -246,18 +254,23 @@ impl ControllerState<'_> {
     }
 }
 
-/// Makes the changes, one after the other with a barrier, not as a bundle: each has a transaction of its own.
-fn post(client: &mut Client, changes: &[Change]) -> Result<()> {
+/// Makes the changes, one after the other with a barrier, not as a bundle: each has a transaction of its own. Those that the switch refuses,
+/// by their place.
+fn post(client: &mut Client, changes: &[Change]) -> Result<BTreeMap<usize, Fault>> {
     let sent: Vec<u32> =
         changes.iter().map(|change| client.post(scenario::body(change))).collect::<Result<_>>()?;
     client.barrier()?;
-    let refused = client.take_refused();
     let index = |xid: u32| sent.iter().position(|sent| *sent == xid);
-    let Some((index, fault)) = refused.iter().find_map(|(xid, fault)| Some((index(*xid)?, fault))) else {
-        return Ok(());
-    };
-    let what = format!("the switch refuses '{}': {fault}", scenario::show(&changes[index]));
-    Err(Problem::input(what))
+    let refused = client.take_refused().into_iter();
+    Ok(refused.filter_map(|(xid, fault)| Some((index(xid)?, fault))).collect())
+}
+
+/// One sentence about what was refused, and what became of the others.
+fn refused_sentence(refused: &BTreeMap<usize, Fault>, changes: &[Change], made: usize) -> Option<Problem> {
+    let (index, fault) = refused.first_key_value()?;
+    let more = when_any(refused.len() - 1, |more| format!(", and {more} more"));
+    let (text, others) = (scenario::show(&changes[*index]), of_others(made, made));
+    Some(Problem::input(format!("the switch refuses '{text}': {fault}{more}{others}")))
 }
 
 /// Whether it adds a group or a meter.

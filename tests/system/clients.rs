@@ -548,4 +548,10 @@ fn a_replay_brings_groups_and_meters_too() {
     let output = run(&["controller", "replay", &wrong, "--switch", &switch, "--until", "1"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && said.contains("wrong:2"), "{said}");
+    let some = bench.file("some", "priority=1 actions=group:9\npriority=2 actions=drop\nactions=group:9\n");
+    let output = run(&["controller", "replay", &some, "--switch", &switch, "--until", "1", "--json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.trim_end().ends_with(", and 1 more; the other one was made"), "{said}");
+    let done: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&done["switches"][0]["rules"], &done["switches"][0]["refused"]), (&1.into(), &2.into()));
 }

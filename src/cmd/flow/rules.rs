@@ -3,7 +3,7 @@
 use super::ask::{AskArgs, counted, multipart, nanoseconds};
 use super::queues;
 use crate::cmd::read_text;
-use crate::output::{Output, object, when_any};
+use crate::output::{Output, object, of_others, when_any};
 use clap::Args;
 use flow::PortNo;
 use flow::client;
@@ -193,13 +193,7 @@ fn refused_sentence(refusals: &[Refusal], changes: &[Named], made: usize) -> Opt
     let first = refusals.first()?;
     let more = when_any(refusals.len() - 1, |more| format!(", and {more} more"));
     let Named { place, text, .. } = &changes[first.index];
-    let others = match (changes.len() - refusals.len(), made) {
-        (0, _) => String::new(),
-        (_, 0) => "; nothing was changed, because all go together".into(),
-        (_, made) => {
-            format!("; the other {} made", if made == 1 { "one was".into() } else { format!("{made} were") })
-        }
-    };
+    let others = of_others(changes.len() - refusals.len(), made);
     Some(Problem::input(format!("the switch refuses '{text}': {}{more}{others}", first.fault)).at(place))
 }
 
