@@ -52,6 +52,8 @@ pub mod watch;
 
 /// The longest file that is read whole: a device that never ends is none.
 const MOST_BYTES: u64 = 1 << 30;
+/// What some editors put before the first line of a text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Carries this command out in the virtual machines of a topology; returns only where it has none.
 fn machines(topology: &Topology, spec: &TestSpec) -> Result<()> {
@@ -79,7 +81,12 @@ pub fn read_text(path: impl AsRef<Path>, what: &str) -> Result<String> {
     };
     match read {
         Ok(length) if length as u64 == MOST_BYTES => Err(wrong("it is longer than 1 GiB".into())),
-        Ok(_) => Ok(text),
+        Ok(_) => {
+            if text.starts_with(BYTE_ORDER_MARK) {
+                text.drain(..BYTE_ORDER_MARK.len_utf8());
+            }
+            Ok(text)
+        }
         Err(error) => Err(wrong(error.to_string())),
     }
 }
@@ -112,4 +119,19 @@ pub fn read_document<T: DeserializeOwned>(
 /// Reads every value of a flag; a value that cannot be read is reported with the flag's name.
 pub fn each<T>(flag: &str, texts: &[String], read: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
     texts.iter().map(|text| read(text).map_err(|problem| problem.at(flag))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_begins_behind_its_byte_order_mark() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("text");
+        for (written, read) in [("\u{feff}a\u{feff}", "a\u{feff}"), ("\u{feff}", ""), ("b", "b"), ("", "")] {
+            std::fs::write(&file, written).unwrap();
+            assert_eq!(read_text(&file, "cannot be read").unwrap(), read);
+        }
+    }
 }

@@ -147,7 +147,10 @@ fn wanted(command: FlowModCommand, args: &ChangeArgs) -> Result<Vec<Named>> {
         changes.extend(read(file, command)?);
     }
     if changes.is_empty() {
-        if !is_delete(command) || !args.file.is_empty() {
+        if let Some(file) = args.file.first() {
+            return Err(Problem::input("there is no rule").at(file).help("write one a line"));
+        }
+        if !is_delete(command) {
             return Err(Problem::input("there is no rule").help("write one, or --file FILE"));
         }
         // Without a match: every rule, as ovs-ofctl del-flows.
