@@ -71,7 +71,8 @@ impl Output {
     /// Prints a result: `value` as JSON, or the text that `people` makes of it.
     pub fn result<T: Serialize>(&self, value: &T, people: impl FnOnce(&T) -> String) -> record::Result<()> {
         let text = self.one(value, serde_json::to_string_pretty, people)?;
-        self.text(&if text.ends_with('\n') { text } else { text + "\n" }).map(drop)
+        let is_whole = text.is_empty() || text.ends_with('\n');
+        self.text(&if is_whole { text } else { text + "\n" }).map(drop)
     }
 
     /// One of several results: as one line of JSON, or the line that `people` makes of it; false when the reader has gone away

@@ -554,4 +554,7 @@ fn a_replay_brings_groups_and_meters_too() {
     assert!(said.trim_end().ends_with(", and 1 more; the other one was made"), "{said}");
     let done: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&done["switches"][0]["rules"], &done["switches"][0]["refused"]), (&1.into(), &2.into()));
+    // Where there are none, that is said, and no line is taken for a rule.
+    assert_eq!(run_ok(&["flow", "dump", &switch, "table=7"]).lines().next(), Some("# no rules"));
+    assert_eq!(run_ok(&["flow", "dump", &switch, "--rules", "table=7"]), "");
 }

@@ -304,7 +304,10 @@ pub fn dump(args: &DumpArgs, output: &Output) -> Result<()> {
     let document =
         object! { schema: "pathlab/flow-dump/1", switch, openflow, rules: &rules, packet_ins, drops };
     let line = |one: &Dumped| if args.rules { one.rule.clone() + "\n" } else { one.with_counters() };
-    output.result(&document, |_| rules.iter().map(line).chain(told).chain(ended).collect())
+    let none = (rules.is_empty() && !args.rules).then(|| "# no rules\n".to_owned());
+    output.result(&document, |_| {
+        none.into_iter().chain(rules.iter().map(line)).chain(told).chain(ended).collect()
+    })
 }
 
 impl Dumped {
