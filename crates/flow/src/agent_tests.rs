@@ -612,6 +612,10 @@ fn bundle_is_all_or_nothing(version: Version) {
     assert_eq!(world.rules(), [], "not before the commit");
     assert!(is(world.ask(0, bundle(BundleCommand::COMMIT_REQUEST)), BundleCommand::COMMIT_REPLY));
     assert_eq!(world.rules().len(), 1);
+    // An answer is no question, and there are no more than eight types.
+    for kind in [BundleCommand::OPEN_REPLY, BundleCommand(8), BundleCommand(9)] {
+        assert_eq!(world.refused(bundle(kind)), Fault::from(crate::error::BundleFailed::BadType), "{kind:?}");
+    }
 }
 
 #[test]

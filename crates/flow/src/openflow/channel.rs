@@ -489,7 +489,8 @@ fn for_side(side: Side, body: &Body) -> bool {
         | Body::EchoRequest(_)
         | Body::EchoReply(_)
         | Body::Experimenter(_) => true,
-        Body::BundleControl(control) => (control.kind.0 % 2 == 0) == (side == Side::Switch),
+        // The switch refuses every type that it does not know with an error of bundles.
+        Body::BundleControl(control) => side == Side::Switch || control.kind.0 % 2 == 1,
         Body::FeaturesReply(_)
         | Body::GetConfigReply(_)
         | Body::PacketIn(_)
