@@ -554,6 +554,11 @@ fn a_replay_brings_groups_and_meters_too() {
     assert!(said.trim_end().ends_with(", and 1 more; the other one was made"), "{said}");
     let done: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&done["switches"][0]["rules"], &done["switches"][0]["refused"]), (&1.into(), &2.into()));
+    let add = |id: u32, to: u32| format!("group_id={id},type=all,bucket=group:{to}");
+    let [good, bad, worse] = [add(7, 2), add(8, 99), add(9, 99)];
+    let output = run(&["flow", "groups", &switch, "--add", &good, "--add", &bad, "--add", &worse]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.trim_end().ends_with(", and 1 more; the other one was made"), "{said}");
     // Where there are none, that is said, and no line is taken for a rule.
     assert_eq!(run_ok(&["flow", "dump", &switch, "table=7"]).lines().next(), Some("# no rules"));
     assert_eq!(run_ok(&["flow", "dump", &switch, "--rules", "table=7"]), "");

@@ -1,7 +1,7 @@
 //! `pathlab flow groups`, `meters`, `ports`, `tables`, `show` and `packet-out`: what a switch has besides rules.
 
 use super::ask::{AskArgs, counted, multipart, nanoseconds};
-use crate::output::{Output, object, table};
+use crate::output::{Output, object, of_others, table, when_any};
 use clap::Args;
 use flow::group::{ALL_GROUPS, Group, GroupMod, GroupType};
 use flow::meter::{ALL_METERS, Meter, MeterFlags, MeterMod};
@@ -104,7 +104,10 @@ impl ListArgs {
         let refused = client.change(&bodies)?;
         match refused.first().and_then(|refusal| Some((refusal.fault, texts().nth(refusal.index)?))) {
             Some((fault, (_, flag, text))) => {
-                Err(Problem::input(format!("the switch refuses '{text}': {fault}")).at(*flag))
+                let more = when_any(refused.len() - 1, |more| format!(", and {more} more"));
+                let made = bodies.len() - refused.len();
+                let what = format!("the switch refuses '{text}': {fault}{more}{}", of_others(made, made));
+                Err(Problem::input(what).at(*flag))
             }
             None => Ok(()),
         }
