@@ -49,7 +49,8 @@ impl Trace {
 pub fn trace(pipeline: &mut Pipeline, now: u64, input: InputFrame<'_>, actions: Option<&[Action]>) -> Trace {
     let text = format!("in_port={}, {}", input.port, wire::text::line(input.frame));
     let lines = vec![TraceLine { depth: 0, kind: "frame", text }];
-    let (mut teller, mut verdict) = (TraceWriter { lines, depth: 0 }, Verdict::default());
+    let mut teller = TraceWriter { lines, depth: 0, before: input.frame.to_vec() };
+    let mut verdict = Verdict::default();
     interpret::watched(pipeline, now, input, actions, &mut verdict, &mut teller);
     Trace { lines: teller.lines, verdict }
 }
@@ -57,6 +58,8 @@ pub fn trace(pipeline: &mut Pipeline, now: u64, input: InputFrame<'_>, actions: 
 struct TraceWriter {
     lines: Vec<TraceLine>,
     depth: usize,
+    /// The frame as it was in the step before.
+    before: Vec<u8>,
 }
 
 impl TraceWriter {
@@ -86,7 +89,10 @@ impl StepObserver for TraceWriter {
                 self.tell(0, "action set", text::action::show_list(&actions));
             }
             Step::Action(action) => self.tell(1, "action", text::action::show(action)),
-            Step::Edited(Ok(())) => self.tell(2, "changed", wire::text::line(frame)),
+            Step::Edited(Ok(())) => {
+                let text = edited(&self.before, frame);
+                self.tell(2, "changed", text);
+            }
             Step::Edited(Err(why)) => self.tell(2, "unchanged", why.to_string()),
             Step::Bucket(group, index) => {
                 self.depth += 1;
@@ -104,6 +110,25 @@ impl StepObserver for TraceWriter {
             }
             Step::Dropped(why) => self.tell(1, "dropped", sentence(why).to_owned()),
         }
+        frame.clone_into(&mut self.before);
+    }
+}
+
+/// A frame after a change, and where its line does not show what changed (a TTL, a priority), the bytes.
+fn edited(before: &[u8], after: &[u8]) -> String {
+    let line = wire::text::line(after);
+    if before.len() != after.len() || line != wire::text::line(before) {
+        return line;
+    }
+    let places: Vec<usize> = (0..before.len()).filter(|at| before[*at] != after[*at]).collect();
+    let run = |run: &[usize]| {
+        let range = run[0]..run[0] + run.len();
+        format!("{}: {} → {}", run[0], text::hex(&before[range.clone()]), text::hex(&after[range]))
+    };
+    let runs: Vec<String> = places.chunk_by(|at, next| at + 1 == *next).map(run).collect();
+    match runs.is_empty() {
+        true => format!("{line}; every byte is as it was"),
+        false => format!("{line}; at byte {}", runs.join(", ")),
     }
 }
 
@@ -126,5 +151,25 @@ fn sentence(why: Drop) -> &'static str {
         Drop::NoPacketIn => {
             "no packet-in: the port is configured so (no_packet_in), or the controllers' meter drops it"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_the_line_does_not_show_has_its_bytes() {
+        let frame = text::frame::parse("eth / ip6 ttl=64 / udp").unwrap();
+        let line = wire::text::line(&frame);
+        let changed = |at: &[usize]| {
+            let mut after = frame.clone();
+            at.iter().for_each(|at| after[*at] ^= 1);
+            edited(&frame, &after)
+        };
+        assert_eq!(changed(&[]), line.clone() + "; every byte is as it was");
+        assert_eq!(changed(&[21]), line.clone() + "; at byte 21: 40 → 41");
+        assert_eq!(changed(&[16, 17, 21]), line.clone() + "; at byte 16: 0000 → 0101, 21: 40 → 41");
+        assert!(!changed(&[5]).contains("at byte"), "an address is in the line");
     }
 }
