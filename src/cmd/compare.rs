@@ -57,7 +57,7 @@ pub struct TrialArgs {
     pub figure: Option<&'static Figure>,
     /// Take stamps of one in N datagrams or round trips in each layer of the path, and name the layer in which the slower side is slower (docs/layers.md).
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
-        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        value_parser = super::amounts::<u32>(1..=1_000_000))]
     layers: Option<u32>,
     /// Seed of the order within the pairs (printed and recorded).
     #[arg(long)]

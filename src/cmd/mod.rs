@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 pub mod agent;
@@ -52,6 +53,9 @@ pub mod watch;
 
 /// The longest file that is read whole: a device that never ends is none.
 const MOST_BYTES: u64 = 1 << 30;
+/// What became of the text of a flag.
+type Parsed<T> = std::result::Result<T, String>;
+
 /// What some editors put before the first line of a text.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -68,6 +72,21 @@ fn machines(topology: &Topology, spec: &TestSpec) -> Result<()> {
         );
     }
     std::process::exit(experiment::machines::carry_out(topology, spec, &words)?.into())
+}
+
+/// Reads the count of a flag, written as everywhere (`64`, `50k`, `64Ki`), within these bounds.
+fn amounts<T: TryFrom<u64>>(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Parsed<T> + Clone {
+    move |text| within(record::unit::amount(text)?, &bounds)
+}
+
+/// The same of bytes (`1500`, `8KiB`).
+fn octets<T: TryFrom<u64>>(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Parsed<T> + Clone {
+    move |text| within(record::unit::bytes(text)?, &bounds)
+}
+
+fn within<T: TryFrom<u64>>(value: u64, bounds: &RangeInclusive<u64>) -> Parsed<T> {
+    let fits = T::try_from(value).ok().filter(|_| bounds.contains(&value));
+    fits.ok_or_else(|| format!("{value} is not in {}..={}", bounds.start(), bounds.end()))
 }
 
 /// Reads a file of text, or standard input, which is `-`; `what` says what could not be done if it cannot be read.
@@ -124,6 +143,16 @@ pub fn each<T>(flag: &str, texts: &[String], read: impl Fn(&str) -> Result<T>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_and_bytes_of_flags_are_written_as_everywhere() {
+        let (count, bytes) = (amounts::<u32>(1..=100_000), octets::<u32>(0..=u32::MAX.into()));
+        assert_eq!((count("64"), count("50k"), count("64Ki")), (Ok(64), Ok(50_000), Ok(65_536)));
+        assert_eq!((bytes("8kB"), bytes("1KiB"), bytes("1500")), (Ok(8000), Ok(1024), Ok(1500)));
+        assert_eq!(count("1M"), Err("1000000 is not in 1..=100000".into()));
+        assert_eq!(bytes("5G"), Err("5000000000 is not in 0..=4294967295".into()));
+        assert!(count("x").unwrap_err().contains("50k = 50,000"));
+    }
 
     #[test]
     fn a_text_begins_behind_its_byte_order_mark() {

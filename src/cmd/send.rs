@@ -52,7 +52,7 @@ pub struct SendArgs {
     #[arg(long)]
     wire: bool,
     /// Send N frames, unless the duration ends first [default: 1; a file once].
-    #[arg(long)]
+    #[arg(long, value_parser = super::amounts::<u64>(0..=u64::MAX))]
     count: Option<u64>,
     /// Send for at most this time: 5s, 500ms, 2m.
     #[arg(long, value_parser = duration_ms)]
@@ -61,10 +61,10 @@ pub struct SendArgs {
     #[arg(long, conflicts_with = "from")]
     size: Option<String>,
     /// Frames that leave together when a rate is set.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1, value_parser = super::amounts::<u64>(1..=1_000_000))]
     burst: u64,
     /// Frames handed to the port at once.
-    #[arg(long, default_value_t = job::BATCH as u64, value_parser = clap::value_parser!(u64).range(1..=512))]
+    #[arg(long, default_value_t = job::BATCH as u64, value_parser = super::amounts::<u64>(1..=512))]
     batch: u64,
     /// Threads, each with its own end of the port.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -73,14 +73,14 @@ pub struct SendArgs {
     #[arg(long, requires = "from", conflicts_with_all = ["template", "frame", "size", "rate"])]
     speed: Option<String>,
     /// Replay the file N times.
-    #[arg(long = "loop", value_name = "TIMES", requires = "from", value_parser = clap::value_parser!(u64).range(1..),
+    #[arg(long = "loop", value_name = "TIMES", requires = "from", value_parser = super::amounts::<u64>(1..=u64::MAX),
         conflicts_with_all = ["template", "frame", "size", "count", "duration"])]
     loops: Option<u64>,
     /// Repair wrong checksums in a file.
     #[arg(long, requires = "from", conflicts_with_all = ["template", "frame", "size"])]
     fix_checksums: bool,
     /// Only print the first frames, one line each and in hexadecimal; send nothing.
-    #[arg(long, value_name = "FRAMES")]
+    #[arg(long, value_name = "FRAMES", value_parser = super::amounts::<u64>(0..=u64::MAX))]
     print: Option<u64>,
     /// Find the generator's own ceiling for this kind of port; the interface does not matter (write 'ring:').
     #[arg(long, conflicts_with_all = ["from", "print"])]

@@ -49,26 +49,26 @@ pub struct TestArgs {
     /// several, in the order from this host; with NAME= before it that is its name in the ledger.
     #[arg(long, value_name = "[NAME=]HOST[:PORT]")]
     via: Vec<String>,
-    #[arg(long, help = size_help())]
+    #[arg(long, help = size_help(), value_parser = super::octets::<u32>(0..=u32::MAX.into()))]
     size: Option<u32>,
     /// Payload of the response in bytes (request/response kinds) [default: as the request].
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = super::octets::<u32>(0..=u32::MAX.into()))]
     response: u32,
     /// Send at this rate: 200pps, 50kpps, 100mbit, 1.5gbit, or max [default: ping 10pps; the others max: as fast as possible,
     /// or one request after the other].
     #[arg(long, value_parser = pace::read_rate)]
     rate: Option<pace::AskedRate>,
     /// Send N messages; without --duration, however long that takes.
-    #[arg(long)]
+    #[arg(long, value_parser = super::amounts::<u64>(0..=u64::MAX))]
     count: Option<u64>,
     /// How long to send: 5s, 500ms, 2m [default: 5s; with --count no limit].
     #[arg(long, value_parser = duration_ms)]
     duration: Option<u64>,
     /// Parallel connections (tcp-stream).
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = super::amounts::<u32>(0..=u32::MAX.into()))]
     streams: u32,
     /// Datagrams per system call.
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = super::amounts::<u32>(0..=u32::MAX.into()))]
     batch: u32,
     /// Datagrams per UDP segmentation-offload send (udp-stream); 0 is off.
     #[arg(long, default_value_t = 0)]
@@ -77,7 +77,7 @@ pub struct TestArgs {
     #[arg(long)]
     gro: bool,
     /// Ask for a send buffer of this size.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = super::octets::<u32>(0..=u32::MAX.into()))]
     send_buffer: Option<u32>,
     /// Ask for a receive buffer of this size, or keep the system's [default: 67108864 for datagrams, beyond
     /// net.core.rmem_max where permitted; system for TCP].

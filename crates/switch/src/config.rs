@@ -305,7 +305,8 @@ impl ListenConfig {
         let Some((at, number)) = text.rsplit_once(",connections=") else {
             return Ok(Listen::parse(&text)?.into());
         };
-        let connections = number.parse().ok().filter(|connections| *connections > 0);
+        let connections = unit::amount(number).ok().and_then(|number| number.try_into().ok());
+        let connections = connections.filter(|connections| *connections > 0);
         let connections = connections
             .ok_or_else(|| Problem::input(format!("'{number}' is not a number of connections above 0")))?;
         Ok(ListenConfig { at: Listen::parse(at)?, connections })

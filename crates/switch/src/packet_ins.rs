@@ -11,6 +11,7 @@
 
 use flow::interpret::PacketIn;
 use flow::port::{PortNo, Queue, QueueCounters};
+use record::unit::amount;
 use record::{Problem, Result};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,7 +41,7 @@ impl Limit {
     pub fn parse(text: &str) -> Result<Limit> {
         let (mut rate, mut burst) = (None, None);
         for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
-            let number = |text: &str| text.parse().ok().filter(|number| (1..=FASTEST).contains(number));
+            let number = |text: &str| amount(text).ok().filter(|number| (1..=FASTEST).contains(number));
             let place = match part.split_once('=') {
                 Some(("rate", text)) => (&mut rate, number(text)),
                 Some(("burst", text)) => (&mut burst, number(text)),
@@ -362,6 +363,7 @@ mod tests {
     fn a_limit_is_read_or_refused_with_a_sentence() {
         assert_eq!(Limit::parse("rate=1000,burst=5").unwrap(), Limit { rate: 1000, burst: 5 });
         assert_eq!(Limit::parse("rate=3").unwrap(), Limit { rate: 3, burst: 1 });
+        assert_eq!(Limit::parse("rate=1M,burst=1Ki").unwrap(), Limit { rate: 1_000_000, burst: 1024 });
         for (text, expected) in [
             ("", "has no rate="),
             ("burst=5", "has no rate="),

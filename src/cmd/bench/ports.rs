@@ -1,6 +1,7 @@
 //! `pathlab bench capture` (the libtrace diary's experiment of 2012 as one command) and `pathlab bench send` (frames that were really
 //! transmitted): the flags that they share, and how their words are read.
 
+use crate::cmd::amounts;
 use crate::output::{Output, object, refuse_foreign_page, write_whole};
 use clap::Args;
 use experiment::bench::grid::{self, Wanted};
@@ -64,7 +65,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<String>,
     /// Frames that the ring holds; 0 leaves each port's own default.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = amounts::<u32>(0..=u32::MAX.into()))]
     rings: Vec<u32>,
     /// What sends the frames in node a: a port of 'pathlab send'.
     #[arg(long, value_name = "PORT", default_value = "ring:eth0?bypass=on")]

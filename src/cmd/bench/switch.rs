@@ -1,5 +1,6 @@
 //! `pathlab bench switch`: what a switch carries over wires, beside the kernel's bridge and Open vSwitch.
 
+use crate::cmd::amounts;
 use crate::output::{Output, table};
 use clap::Args;
 use experiment::bench::flow::Spread;
@@ -17,7 +18,7 @@ pub struct SwitchBenchArgs {
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(50..=60_000))]
     milliseconds: u64,
     /// Numbers of rules.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [2, 100, 10_000])]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [2, 100, 10_000], value_parser = amounts::<usize>(0..=u64::MAX))]
     rules: Vec<usize>,
     /// Only what begins with one of these, e.g. "native,null,Open vSwitch".
     #[arg(long, value_name = "LIST", value_delimiter = ',')]

@@ -1,5 +1,6 @@
 //! `pathlab bench updates`: what changes of rules cost the frames that go through meanwhile.
 
+use crate::cmd::amounts;
 use crate::output::{Output, table};
 use clap::Args;
 use experiment::bench::updates::{self, UpdatesBenchDocument, UpdatesResult, Wanted};
@@ -16,7 +17,7 @@ pub struct UpdatesArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// Rules of the table.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = amounts::<usize>(0..=u64::MAX))]
     rules: usize,
     /// Datagrams that go through meanwhile, per second.
     #[arg(long, default_value_t = 10_000.0)]

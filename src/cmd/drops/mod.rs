@@ -32,7 +32,7 @@ pub struct DropsArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// End after exactly N buffers that match.
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, short, value_name = "N", value_parser = super::amounts::<u64>(1..=u64::MAX))]
     count: Option<u64>,
     /// Write the dead frames to a pcapng file, each with the reason and the place as its comment; - is standard output.
     #[arg(long, short, value_name = "FILE")]
@@ -47,7 +47,7 @@ pub struct DropsArgs {
     #[arg(long, short)]
     quiet: bool,
     /// Keep at most this much of each frame.
-    #[arg(long, value_name = "BYTES", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(64..=16_384))]
+    #[arg(long, value_name = "BYTES", default_value_t = 16_384, value_parser = super::octets::<u32>(64..=16_384))]
     snap: u32,
     /// Memory for frames that wait to be read.
     #[arg(long, value_name = "BYTES", value_parser = ring, default_value = "16Mi")]

@@ -9,6 +9,7 @@
 
 use super::ask::AskArgs;
 use super::rules::one_match;
+use crate::cmd::amounts;
 use crate::output::{Fields, Output};
 use clap::Args;
 use flow::openflow::bytes::{Hex, Version};
@@ -51,7 +52,7 @@ pub struct MonitorArgs {
     #[arg(long)]
     ports: bool,
     /// End after N lines.
-    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "LINES", value_parser = amounts::<u64>(1..=u64::MAX))]
     count: Option<u64>,
     /// End after TIME: 5s, 500ms, 2m.
     #[arg(long, value_name = "TIME", value_parser = record::unit::duration)]

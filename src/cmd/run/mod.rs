@@ -76,7 +76,7 @@ pub struct RunArgs {
     doctor: bool,
     /// Take stamps of one in N messages in each layer of the path during each test of datagrams or round trips, and split their latency by layer.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
-        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        value_parser = super::amounts::<u32>(1..=1_000_000))]
     layers: Option<u32>,
     /// The name that 'pathlab runs' shows.
     #[arg(long, value_name = "TEXT")]
