@@ -168,7 +168,7 @@ pub fn select(names: &[String]) -> Result<Vec<Case>> {
                 None => all.push((case, file)),
                 Some((_, from)) if *from == file => {}
                 Some((_, from)) => {
-                    let other = if from.is_empty() { "built in" } else { from };
+                    let other = if from.is_empty() { "built in".into() } else { format!("in {from}") };
                     let what = format!("a case '{}' is {other}, too", case.name);
                     return Err(Problem::input(what).at(name).help("give one of them another name"));
                 }
@@ -270,7 +270,7 @@ mod tests {
                 "figure delivered",
                 "/one.case: the test 'tcp-rr 64 B' has no delivered; its figures are throughput, rate, p50, p99",
             ),
-            ("", "/two.case: a case 'own' is /one.case, too; give one of them another name"),
+            ("", "/two.case: a case 'own' is in /one.case, too; give one of them another name"),
         ] {
             assert_eq!(select_text(&text(&format!("topology pair\n{line}"))), said);
         }
