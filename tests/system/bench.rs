@@ -245,6 +245,27 @@ fn an_interrupt_ends_a_benchmark_between_its_agents() {
     assert_eq!((output.status.code(), words.contains("interrupted")), (Some(130), true), "{words}");
 }
 
+/// It has no lab and no agents, and ends as the others do when a supervisor ends it.
+#[test]
+fn a_benchmark_of_pipelines_ends_by_a_signal_as_the_others_do() {
+    let _turn = loud();
+    let arguments = ["bench", "flow", "--only", "seed2", "--engine", "interpreter", "--rounds", "1000"];
+    let child = start(pathlab(&arguments));
+    let pid = child.id();
+    until("the signal is caught", || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        // SIGTERM is 15, and the lowest bit is that of 1.
+        caught.is_some_and(|mask| mask >> 14 & 1 == 1)
+    });
+    let status = crate::support::command("kill").args(["-TERM", &pid.to_string()]).status().unwrap();
+    assert!(status.success());
+    let output = finish(child, Duration::from_secs(40));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), words.contains("interrupted")), (Some(130), true), "{words}");
+}
+
 #[test]
 fn a_grid_that_cannot_be_is_refused_before_anything_is_built() {
     let folder = tempfile::tempdir().unwrap();

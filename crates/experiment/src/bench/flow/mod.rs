@@ -21,7 +21,7 @@ use flow::{Pipeline, PortNo};
 use jit::kernel::Hook;
 use jit::{Compiler, Frame, Outcome, Outputs, Program, Worker};
 use kernel::Interfaces;
-use linux::sys::clock;
+use linux::sys::{clock, process};
 use pipelines::{FRAME, FlowHeader, Named, PIPELINES, Workload};
 use record::{HostFacts, Problem, Result};
 use serde::Serialize;
@@ -157,6 +157,7 @@ pub struct Spread {
 /// # Errors
 /// Input: an unknown pipeline. Interruption.
 pub fn run(wanted: &Wanted, notices: &dyn Notices) -> Result<FlowBenchDocument> {
+    crate::process::interruptible()?;
     let (mut results, mut skipped) = (vec![], vec![]);
     let engines = engines(wanted)?;
     let place = place(&engines, &mut skipped);
@@ -379,6 +380,9 @@ impl Bench<'_> {
         };
         let wants = |engine| self.engines.contains(&engine);
         for round in 0..=wanted.rounds {
+            if process::interrupted() {
+                return Err(Problem::host("interrupted"));
+            }
             let alone = run(&mut |memory, port| _ = std::hint::black_box((&memory.room, port)));
             let compiled =
                 wants(Engine::Native).then(|| run(&mut |memory, port| engines.compiled(memory, port)));
