@@ -100,7 +100,7 @@ fn rules_go_in_come_out_and_are_compared() {
         assert_eq!(words.lines().filter(|line| line.starts_with("- ")).count(), 2, "{words}");
         assert_eq!(words.lines().filter(|line| line.starts_with("+ ")).count(), 1, "{words}");
         assert_eq!(run_ok(&["del", &switch]), "4 rules deleted\n");
-        assert_eq!(run_ok(&["dump", &switch]), "\n");
+        assert_eq!(run_ok(&["dump", &switch]), "# no rules\n");
     }
 }
 
