@@ -50,7 +50,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "write")]
     files: Option<u32>,
     /// Keep at most this much of each frame.
-    #[arg(long, value_name = "BYTES", value_parser = super::octets::<u32>(14..=262_144))]
+    #[arg(long, value_name = "BYTES", value_parser = super::bytes::<u32>(14..=262_144))]
     snap: Option<u32>,
     /// Receive with N threads, which share the frames (int: and ring:).
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]

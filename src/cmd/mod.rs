@@ -80,7 +80,7 @@ fn amounts<T: TryFrom<u64>>(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Par
 }
 
 /// The same of bytes (`1500`, `8KiB`).
-fn octets<T: TryFrom<u64>>(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Parsed<T> + Clone {
+fn bytes<T: TryFrom<u64>>(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Parsed<T> + Clone {
     move |text| within(record::unit::bytes(text)?, &bounds)
 }
 
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn counts_and_bytes_of_flags_are_written_as_everywhere() {
-        let (count, bytes) = (amounts::<u32>(1..=100_000), octets::<u32>(0..=u32::MAX.into()));
+        let (count, bytes) = (amounts::<u32>(1..=100_000), bytes::<u32>(0..=u32::MAX.into()));
         assert_eq!((count("64"), count("50k"), count("64Ki")), (Ok(64), Ok(50_000), Ok(65_536)));
         assert_eq!((bytes("8kB"), bytes("1KiB"), bytes("1500")), (Ok(8000), Ok(1024), Ok(1500)));
         assert_eq!(count("1M"), Err("1000000 is not in 1..=100000".into()));

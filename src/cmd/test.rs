@@ -49,10 +49,10 @@ pub struct TestArgs {
     /// several, in the order from this host; with NAME= before it that is its name in the ledger.
     #[arg(long, value_name = "[NAME=]HOST[:PORT]")]
     via: Vec<String>,
-    #[arg(long, help = size_help(), value_parser = super::octets::<u32>(0..=u32::MAX.into()))]
+    #[arg(long, help = size_help(), value_parser = super::bytes::<u32>(0..=u32::MAX.into()))]
     size: Option<u32>,
     /// Payload of the response in bytes (request/response kinds) [default: as the request].
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = super::octets::<u32>(0..=u32::MAX.into()))]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = super::bytes::<u32>(0..=u32::MAX.into()))]
     response: u32,
     /// Send at this rate: 200pps, 50kpps, 100mbit, 1.5gbit, or max [default: ping 10pps; the others max: as fast as possible,
     /// or one request after the other].
@@ -77,7 +77,7 @@ pub struct TestArgs {
     #[arg(long)]
     gro: bool,
     /// Ask for a send buffer of this size.
-    #[arg(long, value_name = "BYTES", value_parser = super::octets::<u32>(0..=u32::MAX.into()))]
+    #[arg(long, value_name = "BYTES", value_parser = super::bytes::<u32>(0..=u32::MAX.into()))]
     send_buffer: Option<u32>,
     /// Ask for a receive buffer of this size, or keep the system's [default: 67108864 for datagrams, beyond
     /// net.core.rmem_max where permitted; system for TCP].

@@ -47,7 +47,7 @@ pub struct DropsArgs {
     #[arg(long, short)]
     quiet: bool,
     /// Keep at most this much of each frame.
-    #[arg(long, value_name = "BYTES", default_value_t = 16_384, value_parser = super::octets::<u32>(64..=16_384))]
+    #[arg(long, value_name = "BYTES", default_value_t = 16_384, value_parser = super::bytes::<u32>(64..=16_384))]
     snap: u32,
     /// Memory for frames that wait to be read.
     #[arg(long, value_name = "BYTES", value_parser = ring, default_value = "16Mi")]
