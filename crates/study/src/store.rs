@@ -315,6 +315,28 @@ mod tests {
         assert!(written.unwrap_err().to_string().contains("nothing is kept there"));
     }
 
+    /// A copy of an old run with a name of its own ('before-the-patch') was the latest run for ever.
+    #[test]
+    fn a_run_that_somebody_named_anew_is_as_old_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, begun: &str, text: Option<&str>| {
+            let begun = RunRecord { id: name.into(), begun: begun.into(), ..empty() };
+            let text = text.map_or_else(|| serde_json::to_string(&begun).unwrap(), str::to_owned);
+            fs::create_dir(root.path().join(name)).unwrap();
+            fs::write(root.path().join(name).join("run.json"), text).unwrap();
+        };
+        put("before-the-patch", "2026-01-02T03:04:05.678Z", None);
+        assert_eq!(open(root.path(), "latest").unwrap().id, "before-the-patch");
+        put("20260102T030406Z-a", "2026-01-02T03:04:06.000Z", None);
+        put("zero", "", Some("{"));
+        put("20260102T030404Z-b", "2026-01-02T03:04:04.000Z", None);
+        assert_eq!(open(root.path(), "latest").unwrap().id, "20260102T030406Z-a");
+        let names = list(root.path()).unwrap().into_iter().map(|run| run.id).collect::<Vec<_>>();
+        assert_eq!(names, ["zero", "20260102T030404Z-b", "before-the-patch", "20260102T030406Z-a"]);
+        put("zz", "2026-01-02T03:04:07.000Z", None);
+        assert_eq!(open(root.path(), "latest").unwrap().id, "zz");
+    }
+
     #[test]
     fn a_damaged_run_is_one_sentence_and_the_others_are_listed() {
         let root = tempfile::tempdir().unwrap();

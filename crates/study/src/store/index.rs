@@ -100,23 +100,25 @@ pub(super) fn files(root: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
-/// The name of the run that began last. The second is in the name; of several in one second the records tell.
+/// The name of the run that began last. The second is in the name; of several in one second, and of those that somebody named anew, the records tell.
 pub(super) fn latest(root: &Path) -> Result<Option<String>> {
     let files = files(root)?;
-    let Some((last, _)) = files.last() else { return Ok(None) };
-    let same = files.iter().filter(|(id, _)| second(id) == second(last));
-    let same: Vec<&(String, PathBuf)> = same.collect();
-    if same.len() == 1 {
-        return Ok(Some(last.clone()));
+    let last = files.iter().filter_map(|(id, _)| second(id)).max();
+    let may_be = |id: &str| second(id).is_none() || second(id) == last;
+    let mut last = files.iter().filter(|(id, _)| may_be(id)).collect::<Vec<_>>();
+    if last.len() < 2 {
+        return Ok(last.pop().map(|(id, _)| id.clone()));
     }
-    let mut runs: Vec<RunSummary> = same.iter().map(|(id, file)| RunSummary::read(id, file)).collect();
+    let mut runs: Vec<RunSummary> = last.iter().map(|(id, file)| RunSummary::read(id, file)).collect();
     runs.sort_by(|a, b| a.age().cmp(&b.age()));
     Ok(runs.pop().map(|run| run.id))
 }
 
-/// The time in the name of a run.
-fn second(id: &str) -> &str {
-    id.split('-').next().unwrap_or_default()
+/// The time in the name of a run (`20260102T030405` of `20260102T030405Z-4f2a1c`); none where somebody gave it another name.
+fn second(id: &str) -> Option<&str> {
+    let time = id.split('-').next()?.strip_suffix('Z')?;
+    let is_time = |(at, byte): (usize, u8)| if at == 8 { byte == b'T' } else { byte.is_ascii_digit() };
+    (time.len() == 15 && time.bytes().enumerate().all(is_time)).then_some(time)
 }
 
 /// Every run below `root`, the oldest first. A damaged one is listed as such.
@@ -195,7 +197,9 @@ impl RunSummary {
     }
 
     /// What orders runs by age.
-    fn age(&self) -> (&str, &str, &str) {
-        (second(&self.id), &self.begun, &self.id)
+    fn age(&self) -> (String, &str, &str) {
+        // As in names: without fractions of the second.
+        let begun = || self.begun.split('.').next().unwrap_or_default().replace(['-', ':', 'Z'], "");
+        (second(&self.id).map_or_else(begun, str::to_owned), &self.begun, &self.id)
     }
 }
