@@ -101,13 +101,15 @@ fn flights(look: &Look<'_>) -> Result<Vec<(String, f64)>, Missing> {
     Ok(look.moves("tcp.busy_us")?.into_iter().filter_map(flight).collect())
 }
 
-/// Connections with a send buffer of that kind that is smaller than rate × round trip.
+/// Connections with a send buffer of that kind that is smaller than rate × round trip. What sent no more than its buffer holds cannot have waited for it, whatever
+/// rate a burst of it had.
 fn small(look: &Look<'_>, wanted: impl Fn(f64) -> bool) -> Result<Vec<SmallBuffer>, Missing> {
     let (rates, times) = (look.numbers("tcp.delivery_bps")?, look.numbers("tcp.rtt_us")?);
+    let sent = look.moves_by("tcp.bytes_sent")?;
     let need = |(who, bytes): (String, f64)| {
         let need = value_of(&rates, &who)? / 8e6 * value_of(&times, &who)?;
         // Below that a few segments are the whole of it.
-        let is_small = need > FEW_BYTES && bytes < need && wanted(bytes);
+        let is_small = need > FEW_BYTES && bytes < need && bytes < *sent.get(&who)? && wanted(bytes);
         is_small.then_some(SmallBuffer { who, bytes, need, what: "rate × round trip is" })
     };
     Ok(look.numbers("tcp.sndbuf")?.into_iter().filter_map(need).collect())
@@ -193,6 +195,7 @@ pub(super) const RULES: &[DoctorRule] = &[
         inputs: &[
             "sysctl net.ipv4.tcp_wmem",
             "tcp.busy_us",
+            "tcp.bytes_sent",
             "tcp.sndbuf_limited_us",
             "tcp.rtt_us",
             "tcp.sndbuf",
@@ -228,13 +231,14 @@ pub(super) const RULES: &[DoctorRule] = &[
         given: &[("tcp.connections", "some")],
         inputs: &[
             "tcp.sndbuf",
+            "tcp.bytes_sent",
             "tcp.rtt_us",
             "tcp.delivery_bps",
             "sysctl net.ipv4.tcp_wmem",
             "sysctl net.core.wmem_max",
             "changed",
         ],
-        condition: "a connection's send buffer is smaller than rate × round trip, below its limit, and did not grow in the window",
+        condition: "the send buffer of a connection that sent more than it holds is smaller than rate × round trip, below its limit, and did not grow in the window",
         meaning: "the application has set SO_SNDBUF: the kernel no longer adjusts it (SO_RCVBUF shows as TCP-01)",
         advice: Advice::Say("remove the setsockopt; or raise net.core.rmem_max and wmem_max"),
         effect: "buffers that fit the path",
