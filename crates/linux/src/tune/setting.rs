@@ -138,7 +138,7 @@ impl Setting {
             let text = format!("the qdisc has {what}, which could not be put back");
             return Err(refusal(libc::EEXIST, &text));
         }
-        let root = parse_root(text).ok_or_else(|| refusal(libc::EINVAL, "this is no qdisc"))?;
+        let root = asked_root(text)?;
         netlink.set_root(self.index()?, &root).map_err(|refused| {
             let lacks = refused.errno == Some(libc::EINVAL) && root.handle == 0 && root.options.is_empty();
             let text = format!("{refused}: a {} may want options, which are given with tc(8)", root.kind);
@@ -428,6 +428,13 @@ fn root_text(root: Option<&Root>) -> String {
     let Some(root) = root.filter(|root| root.handle != 0) else { return DEFAULT.into() };
     let handle = format!("{} handle {:x}", root.kind, root.handle >> 16);
     if root.options.is_empty() { handle } else { format!("{handle} options {}", value::hex(&root.options)) }
+}
+
+/// A qdisc that is asked for.
+fn asked_root(text: &str) -> Answer<Root> {
+    let kind = text.split_whitespace().next().unwrap_or("fq");
+    let help = format!("it is a kind alone ({kind}), or default; options are given with tc(8)");
+    parse_root(text).ok_or_else(|| refusal(libc::EINVAL, &help))
 }
 
 fn parse_root(text: &str) -> Option<Root> {

@@ -245,6 +245,9 @@ fn a_qdisc_is_written_as_it_is_read() {
     for wrong in ["", "a b", "tbf handle 0", "tbf handle 77 options zz", "tbf handle 77 options 01 more"] {
         assert_eq!(parse_root(wrong), None, "{wrong}");
     }
+    // As one writes it for tc.
+    let refused = asked_root("fq limit 500").unwrap_err().text;
+    assert!(refused.contains("a kind alone (fq), or default; options are given with tc"), "{refused}");
     assert_eq!(parse_prefix("default").map(|p| p.length), Some(0));
     assert_eq!(parse_prefix("10.1.2.3/8").map(|p| p.to_string()), Some("10.0.0.0/8".into()));
     assert!(parse_prefix("10.0.0.0/33").is_none() && parse_prefix("x").is_none());
