@@ -33,6 +33,10 @@ pub fn choose(ways: &[String], offloads: &[Option<&str>], group: &str) -> Result
     ways.iter().flat_map(|way| offloads.iter().map(move |state| (way, *state))).map(choose).collect()
 }
 
+/// What a way can be.
+pub const WAYS: &str =
+    "direct, bridge, null, switch, ovs; null and switch also with a kind of ports: switch:xdp";
+
 /// The topology of a way: `direct`, `bridge`, or a forwarder with the kind of its ports behind a colon. The two hosts of all
 /// these are `a` and `b`, with one interface `eth0` each.
 ///
@@ -40,11 +44,7 @@ pub fn choose(ways: &[String], offloads: &[Option<&str>], group: &str) -> Result
 /// Input: there is no such way.
 fn topology(way: &str, offload: Option<&str>) -> Result<Topology> {
     let (name, ports) = way.split_once(':').map_or((way, None), |(name, ports)| (name, Some(ports)));
-    let unknown = || {
-        Problem::input(format!("there is no way '{way}'"))
-            .at("--path")
-            .help("direct, bridge, null, switch, ovs; null and switch also with a kind of ports: switch:xdp")
-    };
+    let unknown = || Problem::input(format!("there is no way '{way}'")).at("--path").help(WAYS);
     let builtin = match (name, ports) {
         ("direct", None) => "pair",
         ("bridge", None) => "bridge",

@@ -57,8 +57,19 @@ fn way(name: &str) -> Result<Topology> {
     if Topology::builtin(name).is_some() {
         return Topology::load(name);
     }
-    let mut chosen = course::choose(&[name.to_owned()], &[None], "")?;
+    let mut chosen = course::choose(&[name.to_owned()], &[None], "").map_err(|_| no_side(name))?;
     Ok(chosen.remove(0).1)
+}
+
+/// Who wrote it gave no flag, and may have meant what was measured before.
+fn no_side(name: &str) -> Problem {
+    if Path::new(name).is_dir() {
+        return Problem::input(format!("'{name}' is a folder, and both sides are measured anew"))
+            .help("name the topologies (FILE.lab) or plans (FILE.plan); of a record, 'pathlab show' tells");
+    }
+    let ways = course::WAYS;
+    Problem::input(format!("'{name}' is no way, no topology and no plan"))
+        .help(format!("name a topology (FILE.lab or a built-in one), a plan (FILE.plan) or a way: {ways}"))
 }
 
 #[cfg(test)]
@@ -84,8 +95,18 @@ mod tests {
         assert!(
             of(&file("x.lab", "node a b\nlink a:eth0 -- b:eth0\n")).unwrap().topology.node("s").is_none()
         );
-        for name in ["airship", "no-such.plan", "no-such.lab"] {
-            assert_eq!(of(name).err().unwrap().kind, record::ProblemKind::Input, "{name}");
+        let record = folder.path().display().to_string();
+        for (name, expected) in [
+            ("airship", "'airship' is no way, no topology and no plan; "),
+            ("switch:airship", "'switch:airship' is no way, "),
+            (&record, "is a folder, and both sides are measured anew; "),
+            ("no-such.plan", "no-such.plan: cannot read the plan: "),
+            ("no-such.lab", "no-such.lab: cannot read the topology: "),
+        ] {
+            let refused = of(name).err().unwrap();
+            assert_eq!(refused.kind, record::ProblemKind::Input, "{name}");
+            assert!(refused.to_string().contains(expected), "{refused}");
+            assert!(!refused.to_string().contains("--path"), "{refused}");
         }
     }
 }
