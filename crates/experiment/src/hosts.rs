@@ -303,6 +303,7 @@ impl<'a> HostsObserver<'a> {
         if let Some(why) = twice {
             return Err(why);
         }
+        let path = path(spec, ends, far.interface.clone());
         let (mut between, mut all) = between(self.between, spec, ends, [near, far]);
         let mut seen = joined(spec, &mut between, &mut all);
         let mut hosts: Vec<HostFacts> = all.iter().map(|(_, seen)| seen.host.clone()).collect();
@@ -312,7 +313,7 @@ impl<'a> HostsObserver<'a> {
         let mut test = TestRecord {
             name: spec.kind.to_string(),
             spec: spec.clone(),
-            path: path(spec, ends),
+            path,
             sender: outcome.sender.clone(),
             receiver: outcome.receiver.clone(),
             before: seen.before,
@@ -418,7 +419,7 @@ pub fn unobserved(spec: &TestSpec, ends: HostEnds, outcome: &Outcome, why: &str)
     let mut test = TestRecord {
         name: spec.kind.to_string(),
         spec: spec.clone(),
-        path: path(spec, ends),
+        path: path(spec, ends, None),
         sender: outcome.sender.clone(),
         receiver: outcome.receiver.clone(),
         ..TestRecord::default()
@@ -463,21 +464,14 @@ fn addresses(far: IpAddr) -> Vec<String> {
     [Some(far), own].into_iter().flatten().map(|address| address.to_string()).collect()
 }
 
-/// The two ends, as far as a route tells; the frames tell more.
-fn path(spec: &TestSpec, ends: HostEnds) -> Path {
-    let hop = |node: &str, role, [ingress, egress]: [Option<String>; 2]| Hop {
-        node: node.into(),
-        role,
-        ingress,
-        egress,
-        bridge: None,
-    };
-    let [out, into] = ends.ordered(next_hop::interface_to(ends.far).ok(), None);
-    let forward =
-        vec![hop(&spec.from, NodeRole::Sender, [None, out]), hop(&spec.to, NodeRole::Receiver, [into, None])];
+/// The two ends, as far as the sender's route tells, which the other host tells of itself; the frames tell more.
+fn path(spec: &TestSpec, ends: HostEnds, far: Option<String>) -> Path {
+    let hop = |node: &str, role, egress| Hop { node: node.into(), role, ingress: None, egress, bridge: None };
+    let [out, _] = ends.ordered(next_hop::interface_to(ends.far).ok(), far);
+    let forward = vec![hop(&spec.from, NodeRole::Sender, out), hop(&spec.to, NodeRole::Receiver, None)];
     let is_both_ways = spec.kind.is_round_trip() || spec.kind.is_tcp();
     let back = if is_both_ways {
-        vec![hop(&spec.to, NodeRole::Sender, [None, None]), hop(&spec.from, NodeRole::Receiver, [None, None])]
+        vec![hop(&spec.to, NodeRole::Sender, None), hop(&spec.from, NodeRole::Receiver, None)]
     } else {
         vec![]
     };
@@ -549,5 +543,21 @@ impl load::Observer for HostsObserver<'_> {
         let facts = self.facts.take().map(|watch| watch.and_then(FactsWatch::end));
         self.near_facts = facts.map(|facts| facts.map_err(|problem| problem.to_string()));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames taken by XDP are not counted as the flow: without the interface of a sender elsewhere its port and its link were unknown.
+    #[test]
+    fn a_sender_elsewhere_tells_by_which_interface_it_sends() {
+        let (far, told) = ([127, 0, 0, 1].into(), Some("d0".to_owned()));
+        for (near, expected) in [(EndRole::Sender, "lo"), (EndRole::Receiver, "d0")] {
+            let path = path(&TestSpec::default(), HostEnds { near, far }, told.clone());
+            assert_eq!(path.forward[0].egress.as_deref(), Some(expected));
+            assert_eq!(path.forward[1].ingress, None);
+        }
     }
 }

@@ -25,6 +25,9 @@ pub struct HostObservation {
     /// The machine, and the interfaces of its own namespace; empty from an older pathlab.
     #[serde(default)]
     pub host: HostFacts,
+    /// Where it sends: its interface that leads to the receiver; none from a receiver, where there is no route, and from an older pathlab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// Counters before the first message.
     pub before: Snapshot,
     /// Counters after the last one.

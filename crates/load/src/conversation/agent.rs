@@ -201,6 +201,8 @@ impl TestRunner for Runner {
     fn observed(&mut self) -> Result<Box<HostObservation>> {
         let watch = self.watch.take().ok_or_else(|| Problem::input("nothing was observed"))?;
         let mut seen = watch.end()?;
+        let sends_to = self.test.as_ref().filter(|test| test.setup.role == EndRole::Sender);
+        seen.interface = sends_to.and_then(|test| next_hop::interface_to(test.setup.address).ok());
         match self.facts.take().map(FactsWatch::end) {
             Some(Ok(facts)) => seen.facts = Some(facts),
             Some(Err(problem)) => seen.no_facts = Some(problem.to_string()),
