@@ -238,10 +238,15 @@ pub fn wait_until(at_ns: u64, is_over: impl Fn() -> bool) -> Option<u64> {
 /// What a person must know about the lateness of a sender, if anything.
 pub fn lateness_note(lateness: Option<&Latency>) -> Option<String> {
     let lateness = lateness.filter(|lateness| lateness.p99 > LATE_NS)?;
+    let late = record::unit::time_ns(lateness.p99 as f64);
+    // Of less than a hundred one is more than 1 %.
+    let (who, its) = match lateness.count {
+        ..100 => (format!("one of {} left {late}", record::unit::many(lateness.count, "message")), "its"),
+        _ => (format!("1 % of the messages left {late} or more"), "their"),
+    };
     Some(format!(
-        "1 % of the messages left {} or more after their time (timers and scheduling of the sending host); \
-         latency counts from the planned time and contains it",
-        record::unit::time_ns(lateness.p99 as f64)
+        "{who} after {its} time (timers and scheduling of the sending host); latency counts from the planned time and \
+         contains it",
     ))
 }
 
@@ -249,6 +254,19 @@ pub fn lateness_note(lateness: Option<&Latency>) -> Option<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Of three messages it said '1 %'.
+    #[test]
+    fn of_a_few_messages_one_is_late_and_of_many_a_part() {
+        let note = |messages| {
+            let mut lateness = Histogram::new();
+            (0..messages).for_each(|_| lateness.record(2_000_000));
+            lateness_note(lateness.summary().as_ref()).unwrap()
+        };
+        let (few, many) = (note(3), note(100));
+        assert!(few.starts_with("one of 3 messages left ") && few.contains(" ms after its time ("), "{few}");
+        assert!(many.starts_with("1 % of the messages left ") && many.contains(" ms or more after their "));
+    }
 
     #[test]
     fn a_sender_in_time_is_not_limited_and_a_slow_one_is() {
