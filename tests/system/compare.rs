@@ -96,7 +96,7 @@ fn what_cannot_be_compared_is_one_sentence() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && said.contains(expected), "{arguments:?}: {said}");
     };
-    refused(&["compare", "bridge", "airship"], "there is no way 'airship'");
+    refused(&["compare", "bridge", "airship"], "'airship' is no way, no topology and no plan");
     refused(&["compare", "bridge", "no-such.plan"], "no-such.plan");
     refused(&["compare", "bridge", "direct", "--same-within", "2"], "is not a share");
     refused(&["compare", "bridge", "direct", "--figure", "speed"], "the figures are throughput");
