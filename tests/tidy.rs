@@ -220,7 +220,7 @@ const FOLDER_ARROWS: FolderArrows = &[
             ("programs", &["process"]),
             ("null", &["notices"]),
             ("processes", &[]),
-            ("machines", &["process"]),
+            ("machines", &["plan", "process"]),
             ("unconnected", &[]),
             ("drops", &[]),
             ("watch", &["drops", "processes", "programs"]),

@@ -1,8 +1,9 @@
 //! One file per command: its flags, and the order of events when it runs.
 
+use experiment::plan::Plan;
 use linux::lab::Topology;
 use record::problem::json_words;
-use record::{Problem, Result, TestSpec};
+use record::{Problem, Result};
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::fs::File;
@@ -60,7 +61,7 @@ type Parsed<T> = std::result::Result<T, String>;
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Carries this command out in the virtual machines of a topology; returns only where it has none.
-fn machines(topology: &Topology, spec: &TestSpec) -> Result<()> {
+fn machines(topology: &Topology, plan: &Plan) -> Result<()> {
     if !topology.has_machines() {
         return Ok(());
     }
@@ -71,7 +72,7 @@ fn machines(topology: &Topology, spec: &TestSpec) -> Result<()> {
             Problem::input("a virtual machine reads no standard input").help("give the plan as a file")
         );
     }
-    std::process::exit(experiment::machines::carry_out(topology, spec, &words)?.into())
+    std::process::exit(experiment::machines::carry_out(topology, plan, &words)?.into())
 }
 
 /// Reads the count of a flag, written as everywhere (`64`, `50k`, `64Ki`), within these bounds.

@@ -89,7 +89,7 @@ impl ProofArgs {
         work: impl FnOnce(&Proving<'_>) -> Result<T>,
     ) -> Result<T> {
         if self.between.to.is_none() && self.lab.is_none() {
-            super::machines(&side.topology, &side.plan.tests[0].spec)?;
+            super::machines(&side.topology, &side.plan)?;
         }
         match &self.between.to {
             Some(host) => self.between_hosts(host, side, output, work),

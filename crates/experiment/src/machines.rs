@@ -5,6 +5,7 @@
 //!
 //! **Price.** All machines at once on the CPUs of this host.
 
+use crate::plan::Plan;
 use crate::process::this_program;
 use linux::lab::{InterfaceSpec, Machine, SysctlSpec, Topology};
 use linux::sys::process::{dies_with_parent, interrupt, interrupted};
@@ -31,11 +32,13 @@ const FOLDER: &str = "pathlab-wire-";
 /// Their names there: this and the number of the link.
 const SOCKET: &str = "wire";
 
-/// Carries out the words of this program's command line in the machines of a topology; its exit code. `spec` is of the plan's first test.
+/// Carries out the words of this program's command line, which are about that plan, in the machines of a topology; its exit code.
 ///
 /// # Errors
-/// Input: the topology has no such nodes, or a word of a machine is wrong. Host: a machine cannot be started.
-pub fn carry_out(topology: &Topology, spec: &TestSpec, words: &[OsString]) -> Result<u8> {
+/// Input: the topology has no such nodes, a word of a machine is wrong, or the plan wants what is not between two hosts. Host: a machine cannot be started.
+pub fn carry_out(topology: &Topology, plan: &Plan, words: &[OsString]) -> Result<u8> {
+    let spec = &plan.tests[0].spec;
+    plan.extra.is_of_hosts()?;
     let machine = |node: &str| {
         let none =
             || Problem::input(format!("the path goes over '{node}', which the topology does not have"));
@@ -305,6 +308,7 @@ fn code(status: ExitStatus) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Extra;
 
     const TWO: &str = "vm a nic virtio cpus 1\nvm b\nlink a:eth0 -- b:eth0\n\
         interface a:eth0 address 10.0.0.1/24 fd00::1/64\ninterface b:eth0 address 10.0.0.2/24 fd00::2/64\n";
@@ -396,8 +400,28 @@ mod tests {
     #[test]
     fn a_path_over_no_node_of_the_topology_is_refused() {
         let topology = Topology::parse(TWO, "x.lab").unwrap();
-        let spec = TestSpec { from: "a".into(), to: "c".into(), ..TestSpec::default() };
-        let refused = carry_out(&topology, &spec, &[]).unwrap_err().to_string();
+        let plan = Plan::parse("topology pair\npath a c\ntest ping\n", "x.plan").unwrap();
+        let refused = carry_out(&topology, &plan, &[]).unwrap_err().to_string();
         assert!(refused.contains("'c', which the topology does not have"), "{refused}");
+    }
+
+    /// They were refused by the machine, half a minute later.
+    #[test]
+    fn what_only_a_lab_shows_is_refused_before_a_machine_is_started() {
+        let topology = Topology::parse(&TWO.replace("cpus 1", "kernel /nowhere/vmlinuz-1"), "x.lab").unwrap();
+        let refused = |extra: Extra| {
+            let plan =
+                Plan { extra, ..Plan::parse("topology pair\npath a b\ntest ping\n", "x.plan").unwrap() };
+            carry_out(&topology, &plan, &[]).unwrap_err().to_string()
+        };
+        assert!(refused(Extra { facts: true, ..Extra::default() }).contains("no such file of a kernel"));
+        let wanted = [
+            Extra { profile_hz: Some(99), ..Extra::default() },
+            Extra { layers_every: Some(1), ..Extra::default() },
+            Extra { dead_frames: true, ..Extra::default() },
+        ];
+        for extra in wanted {
+            assert!(refused(extra).contains("are watched in labs only"), "{extra:?}");
+        }
     }
 }

@@ -40,6 +40,20 @@ pub struct Extra {
     pub facts: bool,
 }
 
+impl Extra {
+    /// Makes sure that nothing is to be watched that is not between two hosts.
+    ///
+    /// # Errors
+    /// Input: something is.
+    pub fn is_of_hosts(&self) -> Result<()> {
+        if self.profile_hz.is_some() || self.layers_every.is_some() || self.dead_frames {
+            return Err(Problem::input("profiles, layers and dead frames are watched in labs only")
+                .help("leave --profile, --layers and --drops out, or measure in a lab"));
+        }
+        Ok(())
+    }
+}
+
 /// An experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {

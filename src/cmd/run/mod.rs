@@ -107,7 +107,7 @@ pub fn run(args: RunArgs, output: &Output) -> Result<()> {
         return between(&pair, plan, &about, &args.dir, output);
     }
     if args.lab.is_none() && args.path.is_empty() {
-        super::machines(&Topology::load(&plan.topology)?, &plan.tests[0].spec)?;
+        super::machines(&Topology::load(&plan.topology)?, &plan)?;
     }
     let offloads = offload_states(args.offload.as_deref());
     let chosen = course::choose(&args.path, offloads, &experiment::now())?;

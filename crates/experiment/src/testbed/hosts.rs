@@ -27,11 +27,7 @@ impl<'a> HostsBed<'a> {
     /// # Errors
     /// Input: the plan wants what only a lab has; the other host has no address of its IP version. Host: this host cannot send such a test.
     pub fn open(pair: &'a HostPair, plan: &Plan) -> Result<HostsBed<'a>> {
-        let extra = plan.extra;
-        if extra.profile_hz.is_some() || extra.layers_every.is_some() || extra.dead_frames {
-            return Err(Problem::input("profiles, layers and dead frames are watched in labs only")
-                .help("leave --profile, --layers and --drops out, or measure in a lab"));
-        }
+        plan.extra.is_of_hosts()?;
         for test in &plan.tests {
             load::check_host(&test.spec, pair.near_end(&test.spec))
                 .map_err(|problem| problem.at(&test.name))?;
