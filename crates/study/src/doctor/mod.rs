@@ -25,7 +25,7 @@ mod tests;
 pub mod text;
 
 use look::{Answer, Found, Look};
-use record::facts::{Facts, Known};
+use record::facts::{Fact, Facts, Known};
 use record::line::quoted;
 use record::{Hop, TestRecord, TrafficKind};
 use serde::{Deserialize, Serialize};
@@ -268,7 +268,9 @@ pub fn of_test(test: &TestRecord) -> Vec<(Option<String>, DoctorReport)> {
     if let [Some(lab), None] = facts
         && lab.nodes.contains_key(&test.spec.to)
     {
-        return vec![(None, examine(lab, None, Some(goal)))];
+        let mut lab = lab.clone();
+        without_own_port(&mut lab, test);
+        return vec![(None, examine(&lab, None, Some(goal)))];
     }
     let names = [&test.spec.from, &test.spec.to].map(Clone::clone);
     let reports = of_ends(facts, Some(test), goal);
@@ -309,7 +311,25 @@ fn of_way(facts: &Facts, test: &TestRecord, end: usize) -> Facts {
         let used: BTreeSet<&String> = counted.chain(named).collect();
         node.interfaces.retain(|interface, _| used.is_empty() || used.contains(interface));
     }
+    if end == 1 {
+        without_own_port(&mut facts, test);
+    }
     facts
+}
+
+/// Facts of the receiver without the tap that is its own port in a test of frames: that observes nothing.
+fn without_own_port(facts: &mut Facts, test: &TestRecord) {
+    let is_tap = test.spec.kind.is_by_port()
+        && !test.spec.port.rsplit('/').next().is_some_and(|port| port.starts_with("xdp"));
+    let Some(into) = test.path.forward.last().and_then(|hop| hop.ingress.as_ref()).filter(|_| is_tap) else {
+        return;
+    };
+    for name in [test.spec.to.as_str(), OWN] {
+        let interface = facts.nodes.get_mut(name).and_then(|node| node.interfaces.get_mut(into));
+        if let Some(Fact::Number(taps)) = interface.and_then(|interface| interface.get_mut("taps")) {
+            *taps = (*taps - 1.0).max(0.0);
+        }
+    }
 }
 
 /// Facts with this interface alone.

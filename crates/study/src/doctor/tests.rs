@@ -442,6 +442,47 @@ fn between_two_hosts_the_interfaces_of_the_test_are_judged() {
     assert_eq!((alone.len(), alone[0].0.as_deref()), (1, Some("local")), "the other end tells nothing");
 }
 
+/// CPU-12 told to stop the port that receives a test of frames.
+#[test]
+fn the_port_of_a_test_is_no_observer_of_it() {
+    let found = |kind: TrafficKind, port: &str, node: &str, taps: f64| {
+        let eth0 =
+            [("taps".to_owned(), Fact::Number(taps)), ("xdp".to_owned(), Fact::Text("none".into()))].into();
+        let node_facts = NodeFacts { interfaces: [("eth0".to_owned(), eth0)].into(), ..NodeFacts::default() };
+        let facts = Facts { nodes: [(node.to_owned(), node_facts)].into(), ..Facts::default() };
+        let mut test = TestRecord::default();
+        (test.spec.kind, test.spec.port) = (kind, port.into());
+        (test.spec.from, test.spec.to) = ("a".into(), "b".into());
+        let hop = |node: &str, ingress: Option<&str>| Hop {
+            node: node.into(),
+            role: record::NodeRole::Receiver,
+            ingress: ingress.map(Into::into),
+            egress: None,
+            bridge: None,
+        };
+        test.path.forward = vec![hop("a", None), hop("b", Some("eth0"))];
+        let reports = match node {
+            // Of a lab.
+            "b" => {
+                test.facts = Some(facts);
+                of_test(&test).into_iter().map(|(_, report)| report).collect::<Vec<_>>()
+            }
+            _ => of_ends([None, Some(&facts)], Some(&test), Goal::Throughput).into_iter().flatten().collect(),
+        };
+        let rule = reports[0].rules.iter().find(|rule| rule.id == "CPU-12").unwrap();
+        rule.status == RuleStatus::Finding
+    };
+    for node in ["b", OWN] {
+        assert!(
+            !found(TrafficKind::Frames, "", node, 1.0) && !found(TrafficKind::Frames, "xdp/ring", node, 1.0)
+        );
+        assert!(found(TrafficKind::Frames, "", node, 2.0), "a stranger's beside it");
+        assert!(
+            found(TrafficKind::Frames, "int/xdp", node, 1.0) && found(TrafficKind::UdpStream, "", node, 1.0)
+        );
+    }
+}
+
 #[test]
 fn of_several_knobs_those_that_are_so_already_are_left_out() {
     let rule = rules().find(|rule| rule.id == "IRQ-01").unwrap();
