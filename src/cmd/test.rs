@@ -18,8 +18,8 @@ use record::ledger::WitnessDrop;
 use record::traffic::EndReport;
 use record::unit::{self, bits_per_s, count, duration_ms, many, messages_per_s, scaled, time_ns};
 use record::{
-    Delta, Finding, FlowObservation, HostBetween, HostFacts, Latency, Ledger, Path, Problem, Rate, Result,
-    TestRecord, TestSpec, Validity,
+    Delta, Finding, FlowObservation, HostFacts, Latency, Ledger, Path, Problem, Rate, Result, TestRecord,
+    TestSpec, Validity, ViaHost,
 };
 use serde::Serialize;
 use std::net::IpAddr;
@@ -153,7 +153,7 @@ struct Observed<'a> {
     kernel_drops: &'a [WitnessDrop],
     validity: &'a Option<Validity>,
     hosts: &'a [HostFacts],
-    between: &'a [HostBetween],
+    via: &'a [ViaHost],
     findings: Vec<Finding>,
 }
 
@@ -166,7 +166,7 @@ impl<'a> From<&'a TestRecord> for Observed<'a> {
             kernel_drops: &test.kernel_drops,
             validity: &test.validity,
             hosts: &test.hosts,
-            between: &test.between,
+            via: &test.via,
             findings: study::findings::of_hosts(test),
         }
     }
@@ -193,7 +193,7 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
     let ends = HostEnds { near, far: control.ip() };
     remote::named_apart(&args.via, [&spec.from, &spec.to])?;
     let mut other = remote::connect(control, &args.host)?;
-    let between = remote::between(&args.via)?;
+    let via = remote::via(&args.via)?;
     experiment::interruptible()?;
     let mut agent = experiment::measure::start_here()?;
     let (begun, length_ms) = (Instant::now(), load::length_ms(&spec));
@@ -211,7 +211,7 @@ pub fn run(args: TestArgs, output: &Output) -> Result<()> {
         nodes => Ok(nodes?),
     };
     let observer = HostsObserver::new(&spec, ends, agent.pid(), nodes, args.doctor);
-    let mut observer = observer.through(between);
+    let mut observer = observer.through(via);
     let outcome = progress::watched(output, length_ms, look, || {
         ends.run(&spec, &mut agent.link, &mut other, &mut observer)
     });

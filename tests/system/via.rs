@@ -89,7 +89,7 @@ fn what_routers_between_two_hosts_drop_is_in_the_ledger() {
     let counted = ["r1", "r2"].map(|node| way.dropped(node));
     assert!(counted[0] >= 100 && counted[1] > 120, "{counted:?}");
     assert_eq!(losses(&test), [(R1.to_owned(), counted[0]), (R2.to_owned(), counted[1])]);
-    let names: Vec<&Value> = test["between"].as_array().unwrap().iter().map(|host| &host["name"]).collect();
+    let names: Vec<&Value> = test["via"].as_array().unwrap().iter().map(|host| &host["name"]).collect();
     assert_eq!(names, [R1, R2], "in the order of the frames");
     assert_eq!(test["hosts"].as_array().unwrap().len(), 4);
 
@@ -121,8 +121,8 @@ fn hosts_that_tell_nothing_are_named() {
     let flags = ["test", "udp-stream", B, "--size", "100", "--rate", "2kpps", "--count", "200"];
     let test = way.document(&[&flags[..], &["--json", "--via", &silent, "--via", R2]].concat());
     assert_eq!(losses(&test), [(R2.to_owned(), way.dropped("r2"))]);
-    let said = test["between"][0]["unseen"].as_str().unwrap_or_default();
-    assert!(said.contains("start it with 'pathlab serve --observe'"), "{:#}", test["between"]);
+    let said = test["via"][0]["unseen"].as_str().unwrap_or_default();
+    assert!(said.contains("start it with 'pathlab serve --observe'"), "{:#}", test["via"]);
     // By its other address it is the same one.
     let twice = way.at_a(&[&flags[..], &["--via", R2, "--via", "10.0.3.2"]].concat());
     let text = String::from_utf8_lossy(&twice.stdout).into_owned();

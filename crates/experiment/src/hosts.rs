@@ -11,15 +11,15 @@ pub mod remote;
 use crate::doctor;
 use linux::observe::next_hop;
 use linux::sys::clock;
-use load::conversation::controller::{self, Between};
+use load::conversation::controller::{self, ViaLink};
 use load::conversation::facts::{FactsWatch, Host};
 use load::conversation::observation::{HostWatch, Nodes, flow};
 use load::protocol::message::FactsWindow;
 use load::protocol::setup::{ClockRelation, EndRole};
 use load::{AgentLink, DataPorts, Outcome};
 use record::{
-    Facts, FlowObservation, Hop, HostBetween, HostFacts, HostObservation, NodeRole, Path, Problem, Result,
-    TestRecord, TestSpec, Witness, WitnessStatus,
+    Facts, FlowObservation, Hop, HostFacts, HostObservation, NodeRole, Path, Problem, Result, TestRecord,
+    TestSpec, ViaHost, Witness, WitnessStatus,
 };
 use serde::Serialize;
 use std::fmt;
@@ -39,7 +39,7 @@ pub struct HostPair {
     pub near: String,
     /// The node that is the other one.
     pub far: String,
-    /// Hosts between the two that are to observe, in the order from this one: HOST or HOST:PORT.
+    /// Hosts between the two that are to observe, in the order from this one: HOST[:PORT], with NAME= before it or not.
     pub via: Vec<String>,
 }
 
@@ -180,7 +180,7 @@ pub struct HostsObserver<'a> {
     near: Option<HostObservation>,
     far: Option<HostObservation>,
     /// The hosts between the two, in the order from this one, each with what it saw.
-    between: Vec<(Between, Option<Result<HostObservation>>)>,
+    via: Vec<(ViaLink, Option<Result<HostObservation>>)>,
     /// Why this host is not observed.
     why: Option<String>,
     /// Why the other one is not.
@@ -213,7 +213,7 @@ impl<'a> HostsObserver<'a> {
             near_facts: None,
             near: None,
             far: None,
-            between: vec![],
+            via: vec![],
             why,
             far_why: None,
         }
@@ -221,9 +221,9 @@ impl<'a> HostsObserver<'a> {
 
     /// Lets these hosts between the two observe the test, too; in the order from this one.
     #[must_use]
-    pub fn through(self, between: Vec<Between>) -> Self {
-        let between = between.into_iter().map(|host| (host, None)).collect();
-        HostsObserver { between, ..self }
+    pub fn through(self, via: Vec<ViaLink>) -> Self {
+        let via = via.into_iter().map(|host| (host, None)).collect();
+        HostsObserver { via, ..self }
     }
 
     /// What the doctor judges, of the sender's host and of the receiver's, or why it is not known; one of them where both ends are in one namespace,
@@ -304,8 +304,8 @@ impl<'a> HostsObserver<'a> {
             return Err(why);
         }
         let path = path(spec, ends, far.interface.clone());
-        let (mut between, mut all) = between(self.between, spec, ends, [near, far]);
-        let mut seen = joined(spec, &mut between, &mut all);
+        let (mut via, mut all) = on_the_way(self.via, spec, ends, [near, far]);
+        let mut seen = joined(spec, &mut via, &mut all);
         let mut hosts: Vec<HostFacts> = all.iter().map(|(_, seen)| seen.host.clone()).collect();
         // The ends stand first.
         hosts[1..].rotate_right(1);
@@ -321,7 +321,7 @@ impl<'a> HostsObserver<'a> {
             flow: Some(seen.flow),
             conditions: seen.conditions,
             hosts,
-            between,
+            via,
             ..TestRecord::default()
         };
         test.actors = test::actors(&test.before, &test.after, [&outcome.sender, &outcome.receiver]);
@@ -355,12 +355,12 @@ fn uncounted(flow: &FlowObservation) -> Option<String> {
 type Seen = (String, HostObservation);
 
 /// What hosts saw as one observation. Where that is no whole way, those between the ends are left out, and it is said why.
-fn joined(spec: &TestSpec, between: &mut [HostBetween], all: &mut Vec<Seen>) -> HostObservation {
+fn joined(spec: &TestSpec, via: &mut [ViaHost], all: &mut Vec<Seen>) -> HostObservation {
     let seen = study::hosts::joined(all.clone());
     if all.len() < 3 || study::hosts::is_whole(&seen, [&spec.from, &spec.to]) {
         return seen;
     }
-    for host in between.iter_mut().filter(|host| host.unseen.is_none()) {
+    for host in via.iter_mut().filter(|host| host.unseen.is_none()) {
         let why = "more frames came in than were counted out of the host before: do they pass it twice, or \
                    only some of them?";
         host.unseen = Some(why.into());
@@ -371,18 +371,18 @@ fn joined(spec: &TestSpec, between: &mut [HostBetween], all: &mut Vec<Seen>) -> 
 
 /// The hosts between the ends in the order from the sender, each with why the ledger has nothing of it, if so; and what the others and the ends saw, in
 /// that order.
-fn between(
-    mut asked: Vec<(Between, Option<Result<HostObservation>>)>,
+fn on_the_way(
+    mut asked: Vec<(ViaLink, Option<Result<HostObservation>>)>,
     spec: &TestSpec,
     ends: HostEnds,
     [near, far]: [HostObservation; 2],
-) -> (Vec<HostBetween>, Vec<Seen>) {
+) -> (Vec<ViaHost>, Vec<Seen>) {
     if ends.near == EndRole::Receiver {
         asked.reverse();
     }
     let [sender, receiver] = ends.ordered(near, far);
     let mut seen: Vec<Seen> = vec![(spec.from.clone(), sender), (spec.to.clone(), receiver)];
-    let mut hosts: Vec<HostBetween> = vec![];
+    let mut hosts: Vec<ViaHost> = vec![];
     for (host, told) in asked {
         let told = told.unwrap_or_else(|| Err(Problem::measured("the test ended before it told anything")));
         let told = told.map_err(|problem| problem.to_string()).and_then(|told| {
@@ -394,7 +394,7 @@ fn between(
                 _ => Ok(told),
             }
         });
-        hosts.push(HostBetween { name: host.name.clone(), unseen: told.as_ref().err().cloned() });
+        hosts.push(ViaHost { name: host.name.clone(), unseen: told.as_ref().err().cloned() });
         let behind = seen.len() - 1;
         seen.splice(behind..behind, told.ok().map(|told| (host.name, told)));
     }
@@ -489,7 +489,7 @@ impl load::Observer for HostsObserver<'_> {
         }
         // Where the two ends have no ledger, nobody between them has.
         let is_wanted = self.why.is_none();
-        for (host, told) in self.between.iter_mut().filter(|_| is_wanted) {
+        for (host, told) in self.via.iter_mut().filter(|_| is_wanted) {
             *told = host.observe(self.spec, ports, stream).err().map(Err);
         }
         Ok(())
@@ -537,7 +537,7 @@ impl load::Observer for HostsObserver<'_> {
 
     fn after(&mut self) -> Result<()> {
         self.near = self.watch.take().map(HostWatch::end).transpose()?;
-        for (host, told) in self.between.iter_mut().filter(|(_, refused)| refused.is_none()) {
+        for (host, told) in self.via.iter_mut().filter(|(_, refused)| refused.is_none()) {
             *told = Some(host.observed());
         }
         let facts = self.facts.take().map(|watch| watch.and_then(FactsWatch::end));

@@ -64,7 +64,7 @@ pub use host::{HostFacts, HostInterface};
 pub use kind::TrafficKind;
 pub use layers::LayerObservation;
 pub use ledger::{Drop, DropSource, Ledger, NamedCount, Station, StationKind, Witness, WitnessStatus};
-pub use observation::{HostBetween, HostObservation};
+pub use observation::{HostObservation, ViaHost};
 pub use path::{Hop, NodeRole, Path};
 pub use port::{PORT_KINDS, PlaceDrop, PortKind, PortSetting, StampReport, StampSeen, Through};
 pub use prefix::Prefix;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A host between the two ends of a test, which was asked to observe it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostBetween {
+pub struct ViaHost {
     /// As it was named; that of its own namespace in the ledger.
     pub name: String,
     /// Why the ledger has nothing of it, if so.

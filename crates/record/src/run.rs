@@ -10,7 +10,7 @@ use crate::host::HostFacts;
 use crate::kind::TrafficKind;
 use crate::layers::LayerObservation;
 use crate::ledger::{Ledger, WitnessDrop};
-use crate::observation::HostBetween;
+use crate::observation::ViaHost;
 use crate::path::Path;
 use crate::snapshot::{CpuTime, Snapshot};
 use crate::spec::TestSpec;
@@ -260,7 +260,7 @@ pub struct TestRecord {
     pub hosts: Vec<HostFacts>,
     /// The hosts between the two ends that were asked to observe it, in the order from the sender.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub between: Vec<HostBetween>,
+    pub via: Vec<ViaHost>,
     /// Offload states of the interfaces on the path, e.g. `a:eth0 tso on, gro off`.
     #[serde(default)]
     pub offloads: Vec<String>,

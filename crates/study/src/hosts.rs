@@ -10,8 +10,8 @@ use crate::way::{Nodes, is_open, sections};
 use record::flow::Hook;
 use record::validity::Unwatched;
 use record::{
-    Conditions, Finding, FlowCount, FlowInterface, FlowObservation, FlowPlace, HostBetween, HostFacts,
-    HostInterface, HostObservation, Severity, Snapshot, TestRecord,
+    Conditions, Finding, FlowCount, FlowInterface, FlowObservation, FlowPlace, HostFacts, HostInterface,
+    HostObservation, Severity, Snapshot, TestRecord, ViaHost,
 };
 use std::collections::BTreeSet;
 
@@ -162,12 +162,12 @@ pub fn differences(test: &TestRecord) -> Vec<Finding> {
 
 /// The hosts between the two ends of which the ledger has nothing, each with the reason.
 pub fn unseen(test: &TestRecord) -> Option<String> {
-    let of_host = |host: &HostBetween| {
+    let of_host = |host: &ViaHost| {
         let why = host.unseen.as_ref()?;
         // A host that is gone is the subject of its reason.
         Some(if why.starts_with(&host.name) { why.clone() } else { format!("{}: {why}", host.name) })
     };
-    let told: Vec<String> = test.between.iter().filter_map(of_host).collect();
+    let told: Vec<String> = test.via.iter().filter_map(of_host).collect();
     (!told.is_empty()).then(|| told.join("; "))
 }
 

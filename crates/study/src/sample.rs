@@ -323,7 +323,7 @@ pub fn test(kind: TrafficKind, name: &str, repetition: u32, lossy: bool) -> Test
         order: repetition,
         place: 0,
         hosts: vec![],
-        between: vec![],
+        via: vec![],
         spec: TestSpec { kind, size: size as u32, ..TestSpec::default() },
         begun: "2026-01-02T03:04:05Z".into(),
         seconds: 2.0,

@@ -1,7 +1,7 @@
 //! Another host that answers tests: where it is, and how it is reached.
 
 use load::AgentLink;
-use load::conversation::controller::Between;
+use load::conversation::controller::ViaLink;
 use load::conversation::knobs::RemoteKnobs;
 use record::{Problem, Result};
 use std::collections::BTreeSet;
@@ -79,13 +79,13 @@ pub fn knobs(name: &str) -> Result<RemoteKnobs> {
 ///
 /// # Errors
 /// As [`resolve`] and [`connect`].
-pub fn between(via: &[String]) -> Result<Vec<Between>> {
+pub fn via(hosts: &[String]) -> Result<Vec<ViaLink>> {
     let open = |text: &String| {
         let (name, host) = named(text);
         let link = usual(host).and_then(|address| connect(address, host));
-        link.map(|link| Between::new(name, link)).map_err(|problem| problem.at("--via"))
+        link.map(|link| ViaLink::new(name, link)).map_err(|problem| problem.at("--via"))
     };
-    via.iter().map(open).collect()
+    hosts.iter().map(open).collect()
 }
 
 /// Makes sure that hosts between two nodes have names of their own in a ledger.

@@ -47,8 +47,8 @@ impl<'a> HostsBed<'a> {
         let mut other = remote::connect(address, &self.pair.name)?;
         let mut agent = measure::start_here()?;
         let own = linux::namespace::open(".").map(|own| vec![own]).map_err(|problem| problem.to_string());
-        let between = remote::between(&self.pair.via)?;
-        let mut observer = HostsObserver::new(spec, ends, agent.pid(), own, wanted.facts).through(between);
+        let via = remote::via(&self.pair.via)?;
+        let mut observer = HostsObserver::new(spec, ends, agent.pid(), own, wanted.facts).through(via);
         let outcome = measure::interruptible(&[agent.pid()], || {
             ends.run(spec, &mut agent.link, &mut other, &mut observer)
         });
@@ -63,7 +63,7 @@ impl<'a> HostsBed<'a> {
             }
             unobserved(spec, ends, &outcome, &why)
         });
-        for (host, why) in test.between.iter().filter_map(|host| Some((host, host.unseen.as_ref()?))) {
+        for (host, why) in test.via.iter().filter_map(|host| Some((host, host.unseen.as_ref()?))) {
             if self.said.insert(format!("{}: {why}", host.name)) {
                 notices.note(&format!("{} is not in the ledger: {why}", host.name));
             }

@@ -169,16 +169,16 @@ fn asked_to_observe(link: &mut AgentLink, request: Request) -> Result<Result<Opt
 }
 
 /// A host between the two ends of a test, which is to observe it. It neither sends nor receives, and a test does not fail because of it.
-pub struct Between {
+pub struct ViaLink {
     /// Its name.
     pub name: String,
     link: AgentLink,
 }
 
-impl Between {
+impl ViaLink {
     /// The host behind a control connection.
-    pub fn new(name: &str, link: AgentLink) -> Between {
-        Between { name: name.into(), link }
+    pub fn new(name: &str, link: AgentLink) -> ViaLink {
+        ViaLink { name: name.into(), link }
     }
 
     /// Lets it observe the test from now on.
