@@ -7,7 +7,7 @@
 
 use crate::plan::Plan;
 use crate::process::this_program;
-use linux::lab::{InterfaceSpec, Machine, SysctlSpec, Topology};
+use linux::lab::{InterfaceSpec, MachineNode, SysctlSpec, Topology};
 use linux::sys::process::{dies_with_parent, interrupt, interrupted};
 use linux::vm::{ACCELERATORS, Kernel, MOST_CPUS, NIC_MODELS, NicModel, drives, memory_mb};
 use record::{Problem, Result, TestSpec};
@@ -50,7 +50,8 @@ pub fn carry_out(topology: &Topology, plan: &Plan, words: &[OsString]) -> Result
     let words = with_hosts(words, &hosts(&way, spec)?);
     let others = topology.nodes.iter().filter(|node| node.name != spec.from);
     let others = others.map(|node| machine(&node.name)).collect::<Result<Vec<_>>>()?;
-    let flags = |machine: &Machine<'_>| flags(machine).and_then(|flags| has_kernel(machine).map(|()| flags));
+    let flags =
+        |machine: &MachineNode<'_>| flags(machine).and_then(|flags| has_kernel(machine).map(|()| flags));
     let own_flags = flags(&here)?;
     let flags = others.iter().map(flags).collect::<Result<Vec<_>>>()?;
     sweep(&std::env::temp_dir());
@@ -161,7 +162,7 @@ impl Drop for Running {
 
 /// Starts a machine that carries out these words.
 fn start(
-    machine: &Machine<'_>,
+    machine: &MachineNode<'_>,
     flags: &[String],
     folder: &Path,
     words: &[OsString],
@@ -202,7 +203,7 @@ fn relay(errors: ChildStderr, is_over: &AtomicBool) {
 ///
 /// # Errors
 /// Input: no machine has such a value.
-fn flags(machine: &Machine<'_>) -> Result<Vec<String>> {
+fn flags(machine: &MachineNode<'_>) -> Result<Vec<String>> {
     can_be(machine).map_err(|problem| problem.at(format!("node {}", machine.node)))?;
     let words = machine.spec.0.iter().map(|(word, value)| [format!("--{word}"), value.clone()]);
     let routes = machine.routes.iter().map(|route| ["--route".into(), route.to_string()]);
@@ -211,12 +212,12 @@ fn flags(machine: &Machine<'_>) -> Result<Vec<String>> {
 }
 
 /// What is said of a machine with this word.
-fn said<'a>(machine: &Machine<'a>, word: &str) -> Option<&'a str> {
+fn said<'a>(machine: &MachineNode<'a>, word: &str) -> Option<&'a str> {
     machine.spec.0.iter().find(|(said, _)| *said == word).map(|(_, value)| value.as_str())
 }
 
 /// The model of a machine's cards.
-fn nic(machine: &Machine<'_>) -> Result<NicModel> {
+fn nic(machine: &MachineNode<'_>) -> Result<NicModel> {
     let word = said(machine, "nic").unwrap_or(NIC_MODELS[0].word);
     let known = || NIC_MODELS.iter().map(|model| model.word).collect::<Vec<_>>().join(", ");
     NIC_MODELS.iter().find(|model| model.word == word).copied().ok_or_else(|| {
@@ -226,7 +227,7 @@ fn nic(machine: &Machine<'_>) -> Result<NicModel> {
 }
 
 /// Looks at the words of a machine: who wrote them in a topology knows no flags.
-fn can_be(machine: &Machine<'_>) -> Result<()> {
+fn can_be(machine: &MachineNode<'_>) -> Result<()> {
     nic(machine)?;
     let is_number = |text: &str| text.parse().is_ok_and(|cpus: u8| (1..=MOST_CPUS).contains(&cpus));
     if let Some(text) = said(machine, "cpus").filter(|text| !is_number(text)) {
@@ -242,7 +243,7 @@ fn can_be(machine: &Machine<'_>) -> Result<()> {
 }
 
 /// Makes sure that there is the kernel of a machine, with what it needs.
-fn has_kernel(machine: &Machine<'_>) -> Result<()> {
+fn has_kernel(machine: &MachineNode<'_>) -> Result<()> {
     let modules = said(machine, "modules").map(Path::new);
     let kernel = match said(machine, "kernel") {
         Some(file) => Kernel::at(Path::new(file), modules),
@@ -253,7 +254,12 @@ fn has_kernel(machine: &Machine<'_>) -> Result<()> {
 }
 
 /// Returns when a machine has made the sockets of its wires, or called at those that were there.
-fn wait_until_plugged(server: &mut Running, node: &str, machine: &Machine<'_>, folder: &Path) -> Result<()> {
+fn wait_until_plugged(
+    server: &mut Running,
+    node: &str,
+    machine: &MachineNode<'_>,
+    folder: &Path,
+) -> Result<()> {
     let is_there = |(link, _): &(usize, &InterfaceSpec)| socket(folder, *link).exists();
     while !machine.cards.iter().all(is_there) {
         if interrupted() {

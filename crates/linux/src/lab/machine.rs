@@ -40,7 +40,7 @@ impl fmt::Display for MachineSpec {
 
 /// A node that is a machine, as it is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine<'a> {
+pub struct MachineNode<'a> {
     /// Its name.
     pub node: &'a str,
     /// What is said of it.
@@ -55,11 +55,11 @@ pub struct Machine<'a> {
 
 impl Topology {
     /// The node of a machine, as it is started; none: it is a namespace.
-    pub fn machine(&self, node: &str) -> Option<Machine<'_>> {
+    pub fn machine(&self, node: &str) -> Option<MachineNode<'_>> {
         let found = self.node(node)?;
         let ends = self.links.iter().enumerate();
         let ends = ends.flat_map(|(link, LinkSpec { ends })| ends.iter().map(move |end| (link, end)));
-        Some(Machine {
+        Some(MachineNode {
             node: &found.name,
             spec: found.machine.as_ref()?,
             cards: ends.filter(|(_, end)| end.node == node).collect(),

@@ -35,7 +35,7 @@ pub use live::{
     Lab, LabInfo, Lifetime, NodeProcess, ProgramInfo, State, enter_user_namespace, join_user_namespace,
     take_down,
 };
-pub use machine::{Machine, MachineSpec};
+pub use machine::{MachineNode, MachineSpec};
 pub use node::Node;
 pub(crate) use node::write_sysctl;
 pub use path::DeadEnd;

@@ -124,10 +124,12 @@ impl StaticRoute {
     pub fn parse(text: &str) -> Option<StaticRoute> {
         let (to, via) = text.split_once(" via ")?;
         let via: IpAddr = via.parse().ok()?;
-        let everything = if via.is_ipv6() { "::/0" } else { "0.0.0.0/0" };
-        let to = Prefix::parse(if to == "default" { everything } else { to })?;
+        let everything = Prefix::parse(if via.is_ipv6() { "::/0" } else { "0.0.0.0/0" })?;
+        let to = if to == "default" { everything } else { Prefix::parse(to)? };
         let action = RouteAction::Via(vec![NextHop { via, weight: 1 }]);
-        (to.address.is_ipv6() == via.is_ipv6()).then_some(StaticRoute { to, table: MAIN_TABLE, action })
+        let route =
+            StaticRoute { to: if to.length == 0 { everything } else { to }, table: MAIN_TABLE, action };
+        (to.version() == everything.version()).then_some(route)
     }
 
     /// Whether that is all that is said of it.
@@ -295,6 +297,23 @@ fn read_next_hops(mut bytes: &[u8]) -> Vec<NextHop> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_route_with_one_next_hop_is_read_as_it_is_written() {
+        for (text, written) in [
+            ("10.0.2.0/24 via 10.0.1.1", Some("10.0.2.0/24 via 10.0.1.1")),
+            ("default via fd00::1", Some("default via fd00::1")),
+            ("10.0.0.0/0 via 10.0.1.1", Some("default via 10.0.1.1")),
+            ("10.0.2.0/24 via fd00::1", None),
+            ("10.0.2.0/24", None),
+            ("10.0.2.0/33 via 10.0.1.1", None),
+            ("default via 10.0.1.1 via 10.0.1.2", None),
+        ] {
+            let route = StaticRoute::parse(text);
+            assert_eq!(route.as_ref().map(ToString::to_string).as_deref(), written, "{text}");
+            assert!(route.is_none_or(|route| route.is_plain()));
+        }
+    }
     use proptest::prelude::*;
 
     /// Two hops as `ip route add … nexthop via 10.0.0.2 weight 3 nexthop via 10.0.0.3` sends them, seen with `strace -e sendmsg`.
