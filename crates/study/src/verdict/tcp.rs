@@ -17,6 +17,7 @@ use record::tcp::TcpDecomposition;
 use record::unit::{self, time_ns};
 use record::verdict;
 use record::{ActorUsage, EndReport, Limit, OtherWork, TcpSample, TestRecord};
+use std::ops::RangeInclusive;
 
 /// Share of the bytes that were lost from which that is what limits a stream, whatever else is full.
 const MANY: f64 = 0.01;
@@ -154,7 +155,8 @@ fn lost(test: &TestRecord, least: f64) -> Option<Limit> {
     let again = words_of(&parts, share);
     let most = lost_at_most(test);
     let Some(lost) = place_of_loss(test, most) else {
-        let on_link = lost_on_link(test, most).map(|(place, evidence)| {
+        let really = parts.retransmitted_segments.saturating_sub(parts.needless_segments);
+        let on_link = lost_on_link(test, really.div_ceil(2)..=most).map(|(place, evidence)| {
             let claim = format!("Segments lost between {place} limited it");
             convict(verdict::LOST_ON_LINK, &place, &format!("{evidence}; {again}"), &claim)
         });
@@ -198,9 +200,11 @@ fn place_of_loss(test: &TestRecord, most: u64) -> Option<Lost> {
     worst_drop(test, most).or_else(|| worst_queue(test))
 }
 
-/// The link that let out fewest of the segments that were counted into it, where that many may be those which were lost, and how many.
-fn lost_on_link(test: &TestRecord, most: u64) -> Option<(String, String)> {
-    let (link, missing) = crate::way::worst_link(test, "forward").filter(|(_, missing)| *missing <= most)?;
+/// The link that let out fewest of the segments that were counted into it, where so many of them are missing that they are most of those which were lost, and
+/// how many.
+fn lost_on_link(test: &TestRecord, many: RangeInclusive<u64>) -> Option<(String, String)> {
+    let (link, missing) =
+        crate::way::worst_link(test, "forward").filter(|(_, missing)| many.contains(missing))?;
     let (from, to) = (link.hop.egress.as_deref()?, link.next.as_ref()?);
     let place = format!("{}:{from} and {}:{}", link.hop.node, to.node, to.ingress.as_deref()?);
     let [missing, entered] = [missing, link.entered].map(unit::count);
