@@ -135,7 +135,7 @@ fn machine(args: &VmArgs) -> Result<VirtualMachine> {
     let setting = |text: &String| {
         let (key, value) = text.split_once('=').unwrap_or_default();
         let wrong = || Problem::input(format!("'{text}' is no kernel setting")).at("--sysctl");
-        let is_one = key.starts_with("net") && !key.contains("..") && !value.is_empty();
+        let is_one = linux::lab::sysctl_key(key).is_ok() && !value.is_empty();
         is_one.then(|| (key.into(), value.into())).ok_or_else(|| wrong().help("write net.ipv4.ip_forward=1"))
     };
     let routes = args.routes.iter().map(route).collect::<Result<Vec<_>>>()?;

@@ -62,11 +62,10 @@ pub fn carry_out(topology: &Topology, plan: &Plan, words: &[OsString]) -> Result
     let serve = ["serve", "--observe", "--tune", "--json"].map(OsString::from);
     let mut servers = vec![];
     for (machine, flags) in others.iter().zip(&flags) {
-        servers.push((machine.node, start(machine, flags, folder.path(), &serve, Stdio::piped)?));
+        let mut server = start(machine, flags, folder.path(), &serve, Stdio::piped)?;
         // The first of two machines makes the socket between them.
-        if let Some((node, server)) = servers.last_mut() {
-            wait_until_plugged(server, node, machine, folder.path())?;
-        }
+        wait_until_plugged(&mut server, machine, folder.path())?;
+        servers.push((machine.node, server));
     }
     servers.iter_mut().try_for_each(|(node, server)| wait_until_it_serves(server, node))?;
     let mut client = start(&here, &own_flags, folder.path(), &words, Stdio::inherit)?;
@@ -254,20 +253,15 @@ fn has_kernel(machine: &MachineNode<'_>) -> Result<()> {
 }
 
 /// Returns when a machine has made the sockets of its wires, or called at those that were there.
-fn wait_until_plugged(
-    server: &mut Running,
-    node: &str,
-    machine: &MachineNode<'_>,
-    folder: &Path,
-) -> Result<()> {
+fn wait_until_plugged(server: &mut Running, machine: &MachineNode<'_>, folder: &Path) -> Result<()> {
     let is_there = |(link, _): &(usize, &InterfaceSpec)| socket(folder, *link).exists();
     while !machine.cards.iter().all(is_there) {
         if interrupted() {
             return Err(Problem::input("interrupted"));
         }
-        if server.child.try_wait().map_err(|error| lost(node, &error))?.is_some() {
+        if server.child.try_wait().map_err(|error| lost(machine.node, &error))?.is_some() {
             // It has its word to say.
-            return wait_until_it_serves(server, node);
+            return wait_until_it_serves(server, machine.node);
         }
         std::thread::sleep(LOOK);
     }

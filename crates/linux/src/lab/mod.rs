@@ -38,6 +38,7 @@ pub use live::{
 pub use machine::{MachineNode, MachineSpec};
 pub use node::Node;
 pub(crate) use node::write_sysctl;
+pub use parse::sysctl_key;
 pub use path::DeadEnd;
 pub use program::{NodeProgram, ProgramLaunch};
 pub use step::LabStep;

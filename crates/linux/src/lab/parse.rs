@@ -656,7 +656,10 @@ fn interface_name(name: &str) -> Result<(), String> {
 }
 
 /// Only settings that belong to a network namespace, and no way out of their directory.
-fn sysctl_key(key: &str) -> Result<(), String> {
+///
+/// # Errors
+/// A sentence: it is none.
+pub fn sysctl_key(key: &str) -> Result<(), String> {
     let separator = if key.contains('/') { '/' } else { '.' };
     let parts: Vec<_> = key.split(separator).collect();
     let sound = |part: &&str| !["", ".", ".."].contains(part) && is_plain(part, b"_-.");
