@@ -239,7 +239,7 @@ pub fn wait_until(at_ns: u64, is_over: impl Fn() -> bool) -> Option<u64> {
 pub fn lateness_note(lateness: Option<&Latency>) -> Option<String> {
     let lateness = lateness.filter(|lateness| lateness.p99 > LATE_NS)?;
     let late = record::unit::time_ns(lateness.p99 as f64);
-    // Of less than a hundred one is more than 1 %.
+    // Of fewer than a hundred one is more than 1 %.
     let (who, its) = match lateness.count {
         ..100 => (format!("one of {} left {late}", record::unit::many(lateness.count, "message")), "its"),
         _ => (format!("1 % of the messages left {late} or more"), "their"),
