@@ -14,8 +14,8 @@ pub struct BetweenArgs {
     /// With --to: traffic goes from that host to this one, which is the second node of the path then.
     #[arg(long, requires = "to")]
     pub reverse: bool,
-    /// With --to: a host on the way to that one, where 'pathlab serve --observe' runs, too: what becomes of frames there is in the ledger. Several
-    /// times for several, in the order from this host; with NAME= before it that is its name in the ledger.
+    /// With --to: a host on the way to that one, where 'pathlab serve --observe' runs, too, with --tune if its knobs are to be changed: what becomes of frames there is in the ledger. Several
+    /// times for several, in the order from this host; with NAME= before it that is the name of its node.
     #[arg(long, requires = "to", value_name = "[NAME=]HOST[:PORT]")]
     pub via: Vec<String>,
 }

@@ -93,7 +93,7 @@ pub struct TestArgs {
     /// several.
     #[arg(long = "in", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
-    /// Say what the doctor finds at both ends while the test's frames flow (docs/doctor.md); the other host wants 'pathlab serve --observe'.
+    /// Say what the doctor finds at both ends, and at hosts of --via, while the test's frames flow (docs/doctor.md); other hosts want 'pathlab serve --observe'.
     #[arg(long)]
     doctor: bool,
     /// End with code 1 when a figure is suspect or invalid, or nobody could tell (docs/validity.md).

@@ -35,7 +35,7 @@ fn serve(lab: &TestLab, node: &str, flags: &[&str]) -> Kept {
 impl Way {
     fn up(label: &str) -> Way {
         let lab = TestLab::up("ecmp", label);
-        let servers = ["r1", "r2", "b"].map(|node| serve(&lab, node, &["--observe"]));
+        let servers = ["r1", "r2", "b"].map(|node| serve(&lab, node, &["--observe", "--tune"]));
         Way { lab, folder: tempfile::tempdir().unwrap(), _servers: servers.into() }
     }
 
@@ -136,4 +136,53 @@ fn hosts_that_tell_nothing_are_named() {
         assert!(text.contains("--via: ") && text.contains(said), "{text}");
         assert_eq!(refused.status.code(), Some(code), "{text}");
     }
+}
+
+/// The doctor judges a router between two hosts, and a plan changes its knobs while it is measured: the segments that it cuts come to b one by one.
+#[test]
+fn routers_between_two_hosts_are_examined_and_changed() {
+    let _turn = beside();
+    if !is_root() || !installed("ethtool") {
+        return skip("knobs of hosts between the ends", "it needs root and ethtool");
+    }
+    let way = Way::up("knobs");
+    way.lab.must("r2", "ip link set eth2 mtu 1400");
+    let plan = way.folder.path().join("cut.plan");
+    let off = "eth2:feature.tx-tcp-segmentation=off\nset r2/eth2:feature.tx-generic-segmentation=off";
+    let text =
+        format!("topology pair\nrepetitions 1\nset r2/{off}\ntest tcp-stream rate 400Mbit duration 2500ms\n");
+    std::fs::write(&plan, &text).unwrap();
+    let (plan, records) = (plan.display().to_string(), way.folder.path().join("runs").display().to_string());
+    let (r1, r2) = (format!("r1={R1}"), format!("r2={R2}"));
+    let to = ["--to", B, "--via", &r1, "--via", &r2, "--dir", &records];
+    let run = way.document(&[&["run", &plan, "--doctor", "--json"], &to[..]].concat());
+    let test = &run["tests"][0];
+    let came = test["flow"]["interfaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|at| at["node"] == "b" && at["interface"] == "eth0")
+        .unwrap();
+    let is_in = |count: &&Value| count["hook"] == "ingress" && count["leg"] == "forward";
+    let count = came["counts"].as_array().unwrap().iter().find(is_in).unwrap();
+    assert!(count["frames"].as_u64() > Some(1000) && count["frames"] == count["buffers"], "{count}");
+    let state = way.lab.must("r2", "ethtool -k eth2");
+    assert!(state.contains("tx-tcp-segmentation: on"), "put back: {state}");
+    let via = test["via"].as_array().unwrap();
+    let known = &via[1]["facts"]["nodes"]["r2"]["interfaces"]["eth2"]["feature.tx-tcp-segmentation"];
+    assert_eq!((via.len(), &via[1]["name"], known), (2, &"r2".into(), &false.into()), "{via:#?}");
+    let shown = way.at_a(&["show", "latest", "--dir", &records]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let at = |name: &str| shown.split(&format!("at {name}:\n")).nth(1).unwrap_or_else(|| panic!("{shown}"));
+    assert!(at("r2").contains("MTU-02 r2:eth2"), "{shown}");
+    assert!(!at("r1").split("at r2:").next().unwrap().contains("MTU-02"), "{shown}");
+    // A node that is none of them is refused with those that are.
+    let wrong = ["prove", "r3/eth2:mtu=1400", "--only", "tcp-stream", "--quick"];
+    let refused = way.at_a(&[&wrong[..], &to[..]].concat());
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        text.contains(&format!("no node 'r3'; 'a' is this host, 'b' is {B}, 'r1' is {R1}, 'r2' is {R2}")),
+        "{text}"
+    );
+    assert_eq!(refused.status.code(), Some(2), "{text}");
 }

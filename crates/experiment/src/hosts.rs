@@ -1,7 +1,7 @@
 //! A test to another host, observed on both: the counters of the flow, what the kernels dropped, the ledger between two hosts.
 //!
 //! **What.** [`HostsObserver`] watches this host and asks the other one to watch itself; [`HostsObserver::conclude`] closes the ledger,
-//! [`HostsObserver::facts`] tells what the doctor judges at both ends.
+//! [`HostsObserver::facts`] tells what the doctor judges at each of them.
 //!
 //! **Price.** The other host must be willing (`pathlab serve --observe`), and both must be permitted to count. Where one is not, the test
 //! goes on and the reason is said.
@@ -26,7 +26,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use study::criteria::Criteria;
-use study::doctor::{DoctorReport, Goal, of_ends};
+use study::doctor::measured::of_hosts;
+use study::doctor::{DoctorReport, Goal};
 use study::ledger::{Ports, WitnessInput};
 use study::test::{self, Evidence};
 
@@ -81,29 +82,36 @@ impl HostPair {
         if remote::usual(&self.name).is_ok_and(|address| address.is_ipv6()) { 6 } else { 4 }
     }
 
-    /// The interface of one of its two nodes that leads to the other one.
+    /// The interface of this host that leads to the other one, or of another node that leads here.
     ///
     /// # Errors
     /// Input: no such node. Host: there is no route, or the other host does not tell.
     pub fn interface(&self, node: &str) -> Result<String> {
-        if self.is_near(node)? {
+        let Some(host) = self.elsewhere(node)? else {
             return next_hop::interface_to(remote::usual(&self.name)?.ip());
-        }
-        let no_way = || Problem::host(format!("{} knows no way to this host", self.name));
-        remote::knobs(&self.name)?.about()?.interface.ok_or_else(no_way)
+        };
+        let no_way = || Problem::host(format!("{host} knows no way to this host"));
+        remote::knobs(host)?.about()?.interface.ok_or_else(no_way)
     }
 
-    /// Whether a node is this host; else it is the other one.
+    /// The host that is a node, as it was named, where that is not this one: the other end, or one on the way.
     ///
     /// # Errors
-    /// Input: it is neither.
-    pub fn is_near(&self, node: &str) -> Result<bool> {
-        let HostPair { name, near, far, .. } = self;
+    /// Input: no such node.
+    pub fn elsewhere(&self, node: &str) -> Result<Option<&str>> {
+        let HostPair { name, near, far, via } = self;
+        let mut between = via.iter().map(|text| remote::named(text));
         match node {
-            node if node == near => Ok(true),
-            node if node == far => Ok(false),
-            _ => Err(Problem::input(format!("there is no node '{node}'"))
-                .help(format!("'{near}' is this host, '{far}' is {name}"))),
+            node if node == near => Ok(None),
+            node if node == far => Ok(Some(name)),
+            _ => {
+                between.clone().find(|(name, _)| *name == node).map(|(_, host)| Some(host)).ok_or_else(|| {
+                    let between: String =
+                        between.by_ref().map(|(name, host)| format!(", '{name}' is {host}")).collect();
+                    Problem::input(format!("there is no node '{node}'"))
+                        .help(format!("'{near}' is this host, '{far}' is {name}{between}"))
+                })
+            }
         }
     }
 }
@@ -226,29 +234,40 @@ impl<'a> HostsObserver<'a> {
         HostsObserver { via, ..self }
     }
 
-    /// What the doctor judges, of the sender's host and of the receiver's, or why it is not known; one of them where both ends are in one namespace,
-    /// none where it was not asked for.
-    pub fn facts(&self) -> Vec<EndFacts> {
+    /// What the doctor judges, of each host in the order from the sender, or why it is not known; of several in one namespace one, none where it was not
+    /// asked for.
+    pub fn facts(&self) -> Vec<FactsOf> {
         if !self.wants_facts {
             return vec![];
         }
-        let is_same = |(near, far): (&HostObservation, &HostObservation)| {
-            near.namespace == far.namespace && near.host.boot_id == far.host.boot_id
+        let is_same = |one: &HostObservation, other: &HostObservation| {
+            one.namespace == other.namespace && one.host.boot_id == other.host.boot_id
         };
         let unknown = || "the test ended before they were taken".to_owned();
         let near = self.near_facts.clone().unwrap_or_else(|| Err(unknown()));
         let [near_name, far_name] = self.ends.ordered(&self.spec.from, &self.spec.to);
-        let mut ends = vec![(near_name.clone(), near)];
-        if !self.near.as_ref().zip(self.far.as_ref()).is_some_and(is_same) {
-            let none = || "its pathlab tells none: use the same version on both hosts".to_owned();
-            let told = |far: &HostObservation| {
-                far.facts.clone().ok_or_else(|| far.no_facts.clone().unwrap_or_else(none))
-            };
-            let untold = || Err(self.far_why.clone().unwrap_or_else(unknown));
-            let far = (far_name.clone(), self.far.as_ref().map_or_else(untold, told));
-            ends.insert(usize::from(self.ends.near == EndRole::Sender), far);
+        let far = self.far.as_ref().ok_or_else(|| self.far_why.clone().unwrap_or_else(unknown));
+        let via = self.via.iter().map(|(host, told)| match told {
+            Some(told) => (&host.name, told.as_ref().map_err(Problem::to_string)),
+            None => (&host.name, Err(unknown())),
+        });
+        let mut others: Vec<(&String, SeenOr<'_>)> = vec![(far_name, far)];
+        others.extend(via);
+        let mut known: Vec<&HostObservation> = self.near.iter().collect();
+        others.retain(|(_, seen)| {
+            let seen = seen.as_ref().ok().copied();
+            let is_known = seen.is_some_and(|seen| known.iter().any(|other| is_same(seen, other)));
+            known.extend(seen);
+            !is_known
+        });
+        let is_far_first = others.first().is_some_and(|(name, _)| *name == far_name);
+        others.rotate_left(usize::from(is_far_first));
+        let others = others.into_iter().map(|(name, seen)| (name.clone(), seen.and_then(told_facts)));
+        let mut hosts: Vec<FactsOf> = std::iter::once((near_name.clone(), near)).chain(others).collect();
+        if self.ends.near == EndRole::Receiver {
+            hosts.reverse();
         }
-        ends
+        hosts
     }
 
     /// Makes sure that of the nodes beside this process's own none is observed by the other host, too: what happens there would be counted
@@ -351,6 +370,15 @@ fn uncounted(flow: &FlowObservation) -> Option<String> {
     flow.absent.clone().or_else(|| flow.missing.first().cloned())
 }
 
+/// What a host saw, or why it tells nothing.
+type SeenOr<'a> = std::result::Result<&'a HostObservation, String>;
+
+/// What the doctor judges of a host, or why it is not known.
+fn told_facts(seen: &HostObservation) -> std::result::Result<Facts, String> {
+    let none = || "its pathlab tells none: use the same version on all hosts".to_owned();
+    seen.facts.clone().ok_or_else(|| seen.no_facts.clone().unwrap_or_else(none))
+}
+
 /// A host between the ends by its name, and what it saw.
 type Seen = (String, HostObservation);
 
@@ -394,7 +422,8 @@ fn on_the_way(
                 _ => Ok(told),
             }
         });
-        hosts.push(ViaHost { name: host.name.clone(), unseen: told.as_ref().err().cloned() });
+        let unseen = told.as_ref().err().cloned();
+        hosts.push(ViaHost { name: host.name.clone(), unseen, facts: None });
         let behind = seen.len() - 1;
         seen.splice(behind..behind, told.ok().map(|told| (host.name, told)));
     }
@@ -430,13 +459,13 @@ pub fn unobserved(spec: &TestSpec, ends: HostEnds, outcome: &Outcome, why: &str)
     test
 }
 
-/// An end of a test by its name, and what the doctor judges there, or why it is not known.
-pub type EndFacts = (String, std::result::Result<Facts, String>);
+/// A host of a test by its name, and what the doctor judges there, or why it is not known.
+pub type FactsOf = (String, std::result::Result<Facts, String>);
 
-/// What the doctor finds at one end.
+/// What the doctor finds at one host of a test.
 #[derive(Debug, Serialize)]
 pub struct Examined {
-    /// The end.
+    /// The host.
     pub host: String,
     /// What is found there; none where nothing is known.
     pub report: Option<DoctorReport>,
@@ -447,15 +476,16 @@ pub struct Examined {
     pub unknown: Option<String>,
 }
 
-/// What the rules say of each end ([`of_ends`]).
-pub fn examined(ends: Vec<EndFacts>, observed: Option<&TestRecord>, goal: Goal) -> Vec<Examined> {
-    let known = [0, 1].map(|at: usize| ends.get(at).and_then(|(_, facts)| facts.as_ref().ok()));
-    let reports = of_ends(known, observed, goal);
-    let of = |((host, facts), report): (EndFacts, Option<DoctorReport>)| {
+/// What the rules say of each host ([`of_hosts`]).
+pub fn examined(hosts: Vec<FactsOf>, observed: Option<&TestRecord>, goal: Goal) -> Vec<Examined> {
+    let known: Vec<(&str, Option<&Facts>)> =
+        hosts.iter().map(|(name, facts)| (name.as_str(), facts.as_ref().ok())).collect();
+    let reports = of_hosts(&known, observed, goal);
+    let of = |((host, facts), report): (FactsOf, Option<DoctorReport>)| {
         let (facts, unknown) = facts.map_or_else(|why| (None, Some(why)), |facts| (Some(facts), None));
         Examined { host, report, facts, unknown }
     };
-    ends.into_iter().zip(reports).map(of).collect()
+    hosts.into_iter().zip(reports).map(of).collect()
 }
 
 /// The addresses of the two ends, as far as a route tells.
@@ -488,9 +518,10 @@ impl load::Observer for HostsObserver<'_> {
             }
         }
         // Where the two ends have no ledger, nobody between them has.
-        let is_wanted = self.why.is_none();
+        let is_wanted = self.why.is_none() || self.wants_facts;
+        let facts = self.wants_facts.then(|| self.window());
         for (host, told) in self.via.iter_mut().filter(|_| is_wanted) {
-            *told = host.observe(self.spec, ports, stream).err().map(Err);
+            *told = host.observe(self.spec, ports, stream, facts).err().map(Err);
         }
         Ok(())
     }

@@ -5,13 +5,16 @@ use crate::{Conditions, Facts, FlowObservation, HostFacts, Snapshot, Witness};
 use serde::{Deserialize, Serialize};
 
 /// A host between the two ends of a test, which was asked to observe it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ViaHost {
     /// As it was named; that of its own namespace in the ledger.
     pub name: String,
     /// Why the ledger has nothing of it, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unseen: Option<String>,
+    /// Facts of it over a window in which frames of the test flowed; none where they were not wanted, or it told none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Facts>,
 }
 
 /// Everything that one host saw of a test.

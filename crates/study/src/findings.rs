@@ -419,7 +419,7 @@ mod tests {
         test.receiver.notes = vec!["its clock is another".into()];
         test.received.duplicates = 1;
         let unseen = Some("no frame of the test came there".into());
-        test.via = vec![record::ViaHost { name: "r".into(), unseen }];
+        test.via = vec![record::ViaHost { name: "r".into(), unseen, facts: None }];
         let mut other = run.tests[0].clone();
         other.limit.what = "shaper".into();
         other.tcp =

@@ -82,7 +82,11 @@ fn at_host(
     hosts: &CaseHosts,
     six: bool,
 ) -> Result<LabChange> {
-    let is_near = pair.is_near(&change.node).map_err(|problem| problem.at(&change.text))?;
+    let host = pair.elsewhere(&change.node).map_err(|problem| problem.at(&change.text))?;
+    if host.is_some() && change.node != pair.far {
+        // The topology says nothing of a host on the way: names are its own.
+        return Ok(change.clone());
+    }
     let named: Vec<&str> = topology.interfaces(&change.node).map(|one| one.name.as_str()).collect();
     let moved = |ask: &Ask| -> Result<Ask> {
         let is_named = ask.interface.as_deref().is_some_and(|name| named.contains(&name));
@@ -95,7 +99,7 @@ fn at_host(
                 .at(&change.text)
                 .help("name the host's own interface in the case"));
         }
-        let known = if is_near { Some(&hosts.interface) } else { hosts.far_interface.as_ref() };
+        let known = if host.is_none() { Some(&hosts.interface) } else { hosts.far_interface.as_ref() };
         let unknown = || {
             Problem::host(format!("the interface of {} is not known", hosts.name)).at(&change.text).help(
                 "start 'pathlab serve --observe --tune' there, or name the host's own interface in the case",

@@ -1,6 +1,6 @@
-//! Knobs at the two ends of a test between hosts: those of this one, and those of the other one where it lets us.
+//! Knobs of the hosts of a test: those of this one, and those of the other one and of hosts on the way where these let us.
 //!
-//! **What.** [`HostPair`] is [`Tunable`]: its near node is this host ([`ThisHost`]); what is held at the far one is held by a control connection of its own, and is put back
+//! **What.** [`HostPair`] is [`Tunable`]: its near node is this host ([`ThisHost`]); what is held at another one is held by a control connection of its own, and is put back
 //! there when that ends, for whatever reason. [`for_a_controller`] is the other side of it.
 
 use super::{Changed, Holding, LabChange, Tunable, located};
@@ -43,7 +43,7 @@ impl Tunable for ThisHost {
     }
 }
 
-/// Knobs that are held at the other host.
+/// Knobs that are held at another host.
 struct HeldThere(RemoteKnobs);
 
 impl Holding for HeldThere {
@@ -63,47 +63,45 @@ impl HostPair {
         ThisHost { node: self.near.clone() }
     }
 
-    /// Whether the node of a change is this host; else it is the other one.
-    fn is_here(&self, change: &LabChange) -> Result<bool> {
-        self.is_near(&change.node).map_err(|problem| problem.at(&change.text))
+    /// The host of a change, where it is not this one.
+    fn host(&self, change: &LabChange) -> Result<Option<&str>> {
+        self.elsewhere(&change.node).map_err(|problem| problem.at(&change.text))
     }
+}
 
-    /// Asks the other host to do something with the knobs of a change; the connection holds what it holds.
-    fn there(
-        &self,
-        change: &LabChange,
-        action: TuneAction,
-        may_flap: bool,
-    ) -> Result<(RemoteKnobs, Vec<KnobChange>)> {
-        let mut knobs = remote::knobs(&self.name)?;
-        let asked = Tune { knobs: change.asks.iter().map(Ask::to_string).collect(), action, may_flap };
-        let mut changes = knobs.tune(asked).map_err(|problem| problem.at(&change.text))?;
-        changes.iter_mut().for_each(|change| change.namespace = Some(self.name.clone()));
-        Ok((knobs, changes))
-    }
+/// Asks another host to do something with the knobs of a change; the connection holds what it holds.
+fn there(
+    host: &str,
+    change: &LabChange,
+    action: TuneAction,
+    may_flap: bool,
+) -> Result<(RemoteKnobs, Vec<KnobChange>)> {
+    let mut knobs = remote::knobs(host)?;
+    let asked = Tune { knobs: change.asks.iter().map(Ask::to_string).collect(), action, may_flap };
+    let mut changes = knobs.tune(asked).map_err(|problem| problem.at(&change.text))?;
+    changes.iter_mut().for_each(|change| change.namespace = Some(host.to_owned()));
+    Ok((knobs, changes))
 }
 
 impl Tunable for HostPair {
     fn hold(&self, journals: &Journals, change: &LabChange, may_flap: bool) -> Result<Box<dyn Holding>> {
-        if self.is_here(change)? {
+        let Some(host) = self.host(change)? else {
             return self.here().hold(journals, change, may_flap);
-        }
-        let (knobs, _) = self.there(change, TuneAction::Hold, may_flap)?;
+        };
+        let (knobs, _) = there(host, change, TuneAction::Hold, may_flap)?;
         Ok(Box::new(HeldThere(knobs)))
     }
 
     fn set(&self, journals: &Journals, change: &LabChange, may_flap: bool) -> Result<Vec<KnobChange>> {
-        if self.is_here(change)? {
+        let Some(host) = self.host(change)? else {
             return self.here().set(journals, change, may_flap);
-        }
-        Ok(self.there(change, TuneAction::Keep, may_flap)?.1)
+        };
+        Ok(there(host, change, TuneAction::Keep, may_flap)?.1)
     }
 
     fn compare(&self, change: &LabChange) -> Result<Vec<KnobChange>> {
-        if self.is_here(change)? {
-            return self.here().compare(change);
-        }
-        Ok(self.there(change, TuneAction::Compare, true)?.1)
+        let Some(host) = self.host(change)? else { return self.here().compare(change) };
+        Ok(there(host, change, TuneAction::Compare, true)?.1)
     }
 
     fn passing(&self) -> Result<Vec<(String, String)>> {

@@ -103,7 +103,7 @@ pub fn named_apart(via: &[String], nodes: [&str; 2]) -> Result<()> {
 }
 
 /// The name of a host between two ends, and where it is: `NAME=HOST[:PORT]`, or HOST[:PORT], which is its name, too.
-fn named(text: &str) -> (&str, &str) {
+pub fn named(text: &str) -> (&str, &str) {
     text.split_once('=').unwrap_or((text, text))
 }
 

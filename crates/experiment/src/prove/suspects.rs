@@ -12,6 +12,7 @@ use crate::plan::Plan;
 use crate::session::Course;
 use record::trial::Suspect;
 use record::{Problem, Result, TestSpec};
+use study::doctor::measured::of_test;
 use study::doctor::{AdvisedChange, DoctorReport, Goal, RuleStatus};
 
 /// How long a test must be for a window in it, with time to begin and to end.
@@ -51,7 +52,7 @@ pub fn find(
         let measured = course.measure(plan, test, 1, test as u32 + 1, notices)?;
         // One that could not be run is a finding of its record.
         let Some(measured) = measured else { continue };
-        let reports = study::doctor::of_test(measured);
+        let reports = of_test(measured);
         if reports.is_empty() {
             let missing = Problem::host("the doctor cannot judge it without facts");
             return Err(missing.at(plan.tests[test].name.clone()));
@@ -98,8 +99,11 @@ fn suspects(report: &DoctorReport, spec: &TestSpec, may_flap: bool) -> Vec<Suspe
         .filter_map(|(rule, place)| {
             let change = place.change.as_ref()?;
             let goal = Goal::of(spec.kind).word();
+            let is_between = ![&spec.from, &spec.to].contains(&&change.node);
+            let is_wanted =
+                |of_rule: &String| of_rule == goal || is_between && of_rule == Goal::Forwarding.word();
             let left_out = match () {
-                () if !rule.goals.iter().any(|of_rule| of_rule == goal) => {
+                () if !rule.goals.iter().any(is_wanted) => {
                     Some(format!("the rule is about whether figures can be trusted, not about {goal}"))
                 }
                 () if change.may_flap && !may_flap => {

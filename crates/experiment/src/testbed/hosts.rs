@@ -11,8 +11,11 @@ use crate::measure;
 use crate::notices::Notices;
 use crate::plan::{Plan, Planned};
 use record::facts::Facts;
-use record::{Problem, ProblemKind, Result, RunRecord, TestRecord};
+use record::{Problem, ProblemKind, Result, RunRecord, TestRecord, ViaHost};
 use std::collections::BTreeSet;
+
+/// Why a host on the way is not in the ledger where there is none.
+const NO_LEDGER: &str = "there is no ledger between the two ends";
 
 /// Two hosts under measurement.
 pub struct HostsBed<'a> {
@@ -68,15 +71,22 @@ impl<'a> HostsBed<'a> {
                 notices.note(&format!("{} is not in the ledger: {why}", host.name));
             }
         }
-        let facts = facts.into_iter().zip([&spec.from, &spec.to]);
-        let mut facts = facts.map(|((_, facts), node)| self.known(facts, node, notices));
-        (test.facts, test.far_facts) = (facts.next().flatten(), facts.next().flatten());
-        drop(facts);
+        for (host, facts) in facts {
+            let facts = self.known(facts, &host, notices);
+            let between = test.via.iter_mut().find(|one| one.name == host);
+            match between {
+                _ if host == spec.from => test.facts = facts,
+                _ if host == spec.to => test.far_facts = facts,
+                Some(between) => between.facts = facts,
+                // Without a ledger.
+                None => test.via.push(ViaHost { name: host, unseen: Some(NO_LEDGER.into()), facts }),
+            }
+        }
         test.criteria = study::criteria::judge(planned.criteria, &test);
         Ok(test)
     }
 
-    /// Facts of an end, whose own namespace has the name of its node; where nothing is known, that is said.
+    /// Facts of a host, whose own namespace has the name of its node; where nothing is known, that is said.
     fn known(
         &mut self,
         facts: std::result::Result<Facts, String>,

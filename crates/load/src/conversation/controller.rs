@@ -181,13 +181,19 @@ impl ViaLink {
         ViaLink { name: name.into(), link }
     }
 
-    /// Lets it observe the test from now on.
+    /// Lets it observe the test from now on, and take what the doctor judges where that is wanted.
     ///
     /// # Errors
     /// It does not: not asked to tell its counters, not permitted, or gone.
-    pub fn observe(&mut self, spec: &TestSpec, ports: &DataPorts, stream: u8) -> Result<()> {
+    pub fn observe(
+        &mut self,
+        spec: &TestSpec,
+        ports: &DataPorts,
+        stream: u8,
+        facts: Option<FactsWindow>,
+    ) -> Result<()> {
         let spec = Some(Box::new(spec.clone()));
-        let request = Request::Observe(Observe { ports: ports.clone(), stream, spec, facts: None });
+        let request = Request::Observe(Observe { ports: ports.clone(), stream, spec, facts });
         asked_to_observe(&mut self.link, request)?.map(drop)
     }
 

@@ -14,6 +14,7 @@ mod hosts;
 mod interrupts;
 mod links;
 pub mod look;
+pub mod measured;
 mod neighbours;
 mod offloads;
 pub mod page;
@@ -25,9 +26,9 @@ mod tests;
 pub mod text;
 
 use look::{Answer, Found, Look};
-use record::facts::{Fact, Facts, Known};
+use record::TrafficKind;
+use record::facts::{Facts, Known};
 use record::line::quoted;
-use record::{Hop, TestRecord, TrafficKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -260,99 +261,33 @@ struct Place<'a> {
     look: Look<'a>,
 }
 
-/// What the rules say of the facts that were taken while frames of a test flowed: of all nodes of a lab, or of each of two hosts that told, with its name.
-pub fn of_test(test: &TestRecord) -> Vec<(Option<String>, DoctorReport)> {
-    let facts = [&test.facts, &test.far_facts].map(Option::as_ref);
-    let goal = Goal::of(test.spec.kind);
-    // Facts of a lab have both ends.
-    if let [Some(lab), None] = facts
-        && lab.nodes.contains_key(&test.spec.to)
-    {
-        let mut lab = lab.clone();
-        without_own_port(&mut lab, test);
-        return vec![(None, examine(&lab, None, Some(goal)))];
-    }
-    let names = [&test.spec.from, &test.spec.to].map(Clone::clone);
-    let reports = of_ends(facts, Some(test), goal);
-    names.into_iter().zip(reports).filter_map(|(name, report)| Some((Some(name), report?))).collect()
-}
-
-/// What the rules say of the two ends of a test between hosts, as far as facts of them are there, and of the interfaces that the test used where that is known: what else
-/// a host has is not the test's. Each end is the other one's peer, with the interface that the frames used there.
-pub fn of_ends(
-    ends: [Option<&Facts>; 2],
-    test: Option<&TestRecord>,
-    goal: Goal,
-) -> [Option<DoctorReport>; 2] {
-    let way: &[Hop] = test.map_or(&[], |test| &test.path.forward);
-    let used =
-        [way.first().and_then(|hop| hop.egress.as_ref()), way.last().and_then(|hop| hop.ingress.as_ref())];
-    let peers = [1, 0].map(|other: usize| ends[other].map(|facts| only(facts, used[other])));
-    let of = |end: usize| {
-        let facts = ends[end].map(|facts| test.map_or(facts.clone(), |test| of_way(facts, test, end)))?;
-        Some(examine(&facts, peers[end].as_ref(), Some(goal)))
-    };
-    [of(0), of(1)]
-}
-
-/// Facts of an end with the interfaces of each node that the frames of a test used; with all where that is not known.
-fn of_way(facts: &Facts, test: &TestRecord, end: usize) -> Facts {
-    let mut facts = facts.clone();
-    let own = [&test.spec.from, &test.spec.to][end];
-    for (name, node) in &mut facts.nodes {
-        let is_here = |at: &String| match name.as_str() {
-            OWN => at == own,
-            name => at == name || end == 1 && at.strip_prefix(own.as_str()) == Some(&format!("/{name}")),
-        };
-        let counted = test.flow.iter().flat_map(|flow| &flow.interfaces);
-        let counted = counted.filter(|at| is_here(&at.node) && !at.counts.is_empty()).map(|at| &at.interface);
-        let hops = test.path.forward.iter().chain(&test.path.back).filter(|hop| is_here(&hop.node));
-        let named = hops.flat_map(|hop| [&hop.ingress, &hop.egress, &hop.bridge]).flatten();
-        let used: BTreeSet<&String> = counted.chain(named).collect();
-        node.interfaces.retain(|interface, _| used.is_empty() || used.contains(interface));
-    }
-    if end == 1 {
-        without_own_port(&mut facts, test);
-    }
-    facts
-}
-
-/// Facts of the receiver without the tap that is its own port in a test of frames: that observes nothing.
-fn without_own_port(facts: &mut Facts, test: &TestRecord) {
-    let is_tap = test.spec.kind.is_by_port()
-        && !test.spec.port.rsplit('/').next().is_some_and(|port| port.starts_with("xdp"));
-    let Some(into) = test.path.forward.last().and_then(|hop| hop.ingress.as_ref()).filter(|_| is_tap) else {
-        return;
-    };
-    for name in [test.spec.to.as_str(), OWN] {
-        let interface = facts.nodes.get_mut(name).and_then(|node| node.interfaces.get_mut(into));
-        if let Some(Fact::Number(taps)) = interface.and_then(|interface| interface.get_mut("taps")) {
-            *taps = (*taps - 1.0).max(0.0);
-        }
-    }
-}
-
-/// Facts with this interface alone.
-fn only(facts: &Facts, interface: Option<&String>) -> Facts {
-    let mut facts = facts.clone();
-    if let Some(used) = interface {
-        facts.nodes.values_mut().for_each(|node| node.interfaces.retain(|name, _| name == used));
-    }
-    facts
-}
-
 /// Applies every rule to every place.
 ///
 /// Without a goal those of every host are asked for: capture and forwarding want what others do not.
 pub fn examine(facts: &Facts, peer: Option<&Facts>, goal: Option<Goal>) -> DoctorReport {
-    let joined = peer.map(|peer| neighbours::with_other_ends(facts, peer));
-    let facts = joined.as_ref().unwrap_or(facts);
+    let others: Vec<&Facts> = peer.into_iter().collect();
+    examine_beside(facts, &Beside { peer, others: &others, ..Beside::default() }, goal)
+}
+
+/// What is known beside the facts of a host.
+#[derive(Default)]
+struct Beside<'a> {
+    /// The other end.
+    peer: Option<&'a Facts>,
+    /// Whoever may be at the other end of a link.
+    others: &'a [&'a Facts],
+    /// The nodes that hand frames on, to which the rules for that goal are applied, too; the host itself is the one without a name.
+    forwarding: BTreeSet<String>,
+}
+
+fn examine_beside(facts: &Facts, beside: &Beside<'_>, goal: Option<Goal>) -> DoctorReport {
+    let joined = neighbours::with_other_ends(facts, beside.others);
     // What makes figures worth nothing matters for every goal.
     let goals = match goal {
         Some(goal) => vec![goal, Goal::Measurement],
         None => vec![Goal::Throughput, Goal::Latency, Goal::Measurement],
     };
-    let mut rules: Vec<RuleReport> = rules().map(|rule| report(rule, facts, peer, &goals)).collect();
+    let mut rules: Vec<RuleReport> = rules().map(|rule| report(rule, &joined, beside, &goals)).collect();
     rules.sort_by(|a, b| {
         (b.status, b.loss).partial_cmp(&(a.status, a.loss)).unwrap_or(std::cmp::Ordering::Equal)
     });
@@ -360,7 +295,7 @@ pub fn examine(facts: &Facts, peer: Option<&Facts>, goal: Option<Goal>) -> Docto
     for rule in &rules {
         *counts.entry(word(rule.status).to_owned()).or_insert(0) += 1;
     }
-    let conflicts = conflicts::of(facts);
+    let conflicts = conflicts::of(&joined);
     DoctorReport { schema: SCHEMA.into(), goal, seconds: facts.seconds, rules, conflicts, counts }
 }
 
@@ -374,8 +309,8 @@ pub fn word(status: RuleStatus) -> &'static str {
     }
 }
 
-fn report(rule: &DoctorRule, facts: &Facts, peer: Option<&Facts>, goals: &[Goal]) -> RuleReport {
-    let mut places = judged(rule, facts, peer, goals);
+fn report(rule: &DoctorRule, facts: &Facts, beside: &Beside<'_>, goals: &[Goal]) -> RuleReport {
+    let mut places = judged(rule, facts, beside, goals);
     places.sort_by(|a, b| {
         (b.status, b.loss).partial_cmp(&(a.status, a.loss)).unwrap_or(std::cmp::Ordering::Equal)
     });
@@ -398,14 +333,18 @@ fn report(rule: &DoctorRule, facts: &Facts, peer: Option<&Facts>, goals: &[Goal]
     }
 }
 
-/// A rule at each of its places; at none when it has another goal.
-fn judged(rule: &DoctorRule, facts: &Facts, peer: Option<&Facts>, goals: &[Goal]) -> Vec<DoctorPlace> {
-    if !goals.iter().any(|goal| goal.is_of(rule.goals)) {
+/// A rule at each of its places; at those alone that hand frames on where it is for that and not for what is asked, at none when it has another goal.
+fn judged(rule: &DoctorRule, facts: &Facts, beside: &Beside<'_>, goals: &[Goal]) -> Vec<DoctorPlace> {
+    let is_asked = goals.iter().any(|goal| goal.is_of(rule.goals));
+    let is_forwarding = Goal::Forwarding.is_of(rule.goals) && !beside.forwarding.is_empty();
+    if !is_asked && !is_forwarding {
         let goals = Goal::ALL.iter().filter(|goal| goal.is_of(rule.goals)).map(|goal| goal.word());
         let why = format!("it is for {}", goals.collect::<Vec<_>>().join(", "));
         return vec![said("", RuleStatus::NotApplicable, why)];
     }
-    places(rule.at, facts, peer).iter().map(|place| judge(rule, place)).collect()
+    let all = places(rule.at, facts, beside.peer);
+    let asked = all.iter().filter(|place| is_asked || beside.forwarding.contains(place.node));
+    asked.map(|place| judge(rule, place)).collect()
 }
 
 fn places<'a>(at: At, facts: &'a Facts, peer: Option<&'a Facts>) -> Vec<Place<'a>> {

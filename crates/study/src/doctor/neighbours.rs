@@ -1,6 +1,6 @@
-//! Which interfaces of two hosts are neighbours, and what each then knows of the other.
+//! Which interfaces of hosts are neighbours, and what each then knows of the other.
 //!
-//! **What.** [`with_other_ends`] gives each interface that shares a network with exactly one interface of the other host that one's MTU.
+//! **What.** [`with_other_ends`] gives each interface that shares a network with exactly one interface of other hosts that one's MTU.
 //!
 //! **Why.** What both ends of a link have to agree on can be compared where both told; behind a router they may differ.
 //!
@@ -11,10 +11,11 @@ use record::Prefix;
 use record::facts::{Fact, Facts, Known};
 use std::net::IpAddr;
 
-/// These facts, with the MTU of the other end of each link (`mtu.other`) that leads to an interface of `peer`.
-pub(super) fn with_other_ends(facts: &Facts, peer: &Facts) -> Facts {
+/// These facts, with the MTU of the other end of each link (`mtu.other`) that leads to an interface of these others.
+pub(super) fn with_other_ends(facts: &Facts, others: &[&Facts]) -> Facts {
     let mut facts = facts.clone();
-    let theirs: Vec<&Known> = peer.nodes.values().flat_map(|node| node.interfaces.values()).collect();
+    let nodes = others.iter().flat_map(|other| other.nodes.values());
+    let theirs: Vec<&Known> = nodes.flat_map(|node| node.interfaces.values()).collect();
     for known in facts.nodes.values_mut().flat_map(|node| node.interfaces.values_mut()) {
         let is_known = known.get("mtu.other").is_some_and(|fact| fact.why_unknown().is_none());
         let ours = networks(known);
@@ -62,7 +63,7 @@ mod tests {
     #[test]
     fn neighbours_share_a_network_and_nothing_else_makes_one() {
         let other = |ours: &str, theirs: &[(&str, &str, f64)]| {
-            let facts = with_other_ends(&host(&[("eth0", ours, 9000.0)]), &host(theirs));
+            let facts = with_other_ends(&host(&[("eth0", ours, 9000.0)]), &[&host(theirs)]);
             facts.nodes["host"].interfaces["eth0"].get("mtu.other").cloned()
         };
         let one = |theirs: &'static str| [("e", theirs, 1500.0)];
@@ -83,11 +84,17 @@ mod tests {
         }
         let two = [("e", "10.9.0.2/24", 1500.0), ("f", "10.9.0.3/24", 1400.0)];
         assert_eq!(other("10.9.0.1/24", &two), None, "which of them nobody knows");
+        // A router between two hosts is the neighbour of each.
+        let router = host(&[("left", "10.9.0.9/24", 1500.0), ("right", "10.9.1.9/24", 9000.0)]);
+        let facts = with_other_ends(&router, &[&host(&one("10.9.0.1/24")), &host(&one("10.9.1.2/24"))]);
+        let known =
+            ["left", "right"].map(|name| facts.nodes["host"].interfaces[name].get("mtu.other").cloned());
+        assert_eq!(known, [Some(Fact::Number(1500.0)), Some(Fact::Number(1500.0))]);
         // What is known better stays.
         let mut facts = host(&[("eth0", "10.9.0.1/24", 9000.0)]);
         let known = facts.nodes.get_mut("host").unwrap().interfaces.get_mut("eth0").unwrap();
         known.insert("mtu.other".into(), Fact::Number(1400.0));
-        let facts = with_other_ends(&facts, &host(&one("10.9.0.2/24")));
+        let facts = with_other_ends(&facts, &[&host(&one("10.9.0.2/24"))]);
         assert_eq!(facts.nodes["host"].interfaces["eth0"]["mtu.other"], Fact::Number(1400.0));
     }
 }

@@ -1,7 +1,9 @@
 //! Every rule on facts where it fires, where it does not, and without each of its inputs.
 
+use super::measured::{of_hosts, of_test};
 use super::*;
 use record::facts::{Fact, Facts, Known, NodeFacts};
+use record::{Hop, TestRecord, TrafficKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 const FIXTURES: &str = include_str!("fixtures/rules.facts");
@@ -123,7 +125,8 @@ fn facts(at: At, known: Known) -> Facts {
 
 fn ends(rule: &DoctorRule, ours: &Known, theirs: &Known) -> RuleReport {
     let peer = (!theirs.is_empty()).then(|| host(theirs.clone()));
-    report(rule, &facts(rule.at, ours.clone()), peer.as_ref(), &Goal::ALL)
+    let beside = Beside { peer: peer.as_ref(), ..Beside::default() };
+    report(rule, &facts(rule.at, ours.clone()), &beside, &Goal::ALL)
 }
 
 #[test]
@@ -325,7 +328,7 @@ fn commands_are_about_the_namespace_that_was_looked_into() {
         let rule = rules().find(|one| one.id == id).unwrap();
         let mut facts = facts(rule.at, ours);
         facts.nodes.values_mut().for_each(|node| node.place = place.into());
-        let report = report(rule, &facts, None, &Goal::ALL);
+        let report = report(rule, &facts, &Beside::default(), &Goal::ALL);
         (report.command, report.undo)
     };
     assert_eq!(advised("QD-03", "--in blue").1, "pathlab tune undo eth0:qdisc --in blue");
@@ -398,6 +401,56 @@ fn the_worst_comes_first_and_other_goals_do_not_count() {
     );
 }
 
+/// The places at which a rule was asked.
+fn places_of(report: &DoctorReport, rule: &str) -> Vec<String> {
+    let rule = report.rules.iter().find(|one| one.id == rule).unwrap();
+    let mut places: Vec<String> = rule.places.iter().map(|place| place.place.clone()).collect();
+    places.sort();
+    places
+}
+
+/// A host on the way is asked for what forwarding wants, too, and the interfaces at which links to it end are known.
+#[test]
+fn a_host_on_the_way_is_judged_as_one_that_forwards() {
+    let none = Fact::Counter { before: 0, after: 0 };
+    let host = |node: &str, cards: &[(&str, &str, f64)]| {
+        let card = |(name, addresses, mtu): &(&str, &str, f64)| {
+            let quiet = ["stats.rx_length_errors", "stats.rx_over_errors"].map(|name| (name, none.clone()));
+            let known = [("addresses", Fact::Text((*addresses).into())), ("mtu", Fact::Number(*mtu))];
+            let known = known.into_iter().chain(quiet);
+            ((*name).to_owned(), known.map(|(name, fact)| (name.to_owned(), fact)).collect())
+        };
+        let interfaces = cards.iter().map(card).collect();
+        let counters = ["TcpExt.TCPMTUPFail", "Ip.FragFails"].map(|name| (name.to_owned(), none.clone()));
+        let known = counters.into();
+        let node_facts = NodeFacts { interfaces, known, ..NodeFacts::default() };
+        Facts { nodes: [(node.to_owned(), node_facts)].into(), ..Facts::default() }
+    };
+    let (a, b) =
+        (host("a", &[("eth0", "10.0.1.1/24", 9000.0)]), host("b", &[("eth0", "10.0.2.1/24", 9000.0)]));
+    let router = host("r", &[("left", "10.0.1.9/24", 9000.0), ("right", "10.0.2.9/24", 1500.0)]);
+    let mut test = TestRecord { facts: Some(a), far_facts: Some(b), ..TestRecord::default() };
+    (test.spec.from, test.spec.to) = ("a".into(), "b".into());
+    let (name, unseen) = ("r".to_owned(), None);
+    test.via = vec![record::ViaHost { name, unseen, facts: Some(router) }];
+    let reports = of_test(&test);
+    let names: Vec<&str> = reports.iter().filter_map(|(name, _)| name.as_deref()).collect();
+    assert_eq!(names, ["a", "r", "b"]);
+    let findings = |id: &str| -> Vec<String> {
+        let of = |(name, report): &(Option<String>, DoctorReport)| {
+            let rule = report.rules.iter().find(|rule| rule.id == id).unwrap();
+            let found = rule.places.iter().filter(|place| place.status == RuleStatus::Finding);
+            found
+                .map(|place| format!("{} says {}", name.as_deref().unwrap(), place.place))
+                .collect::<Vec<_>>()
+        };
+        reports.iter().flat_map(of).collect()
+    };
+    assert_eq!(findings("MTU-02"), ["r says r:right", "b says b:eth0"]);
+    let asked: Vec<Vec<String>> = reports.iter().map(|(_, report)| places_of(report, "IP-01")).collect();
+    assert_eq!(asked, [vec![""], vec!["node r"], vec![""]], "who only receives is not asked");
+}
+
 /// Of a test over one card of a host with two, the other one's settings were advised, and tried by `prove --doctor`.
 #[test]
 fn between_two_hosts_the_interfaces_of_the_test_are_judged() {
@@ -423,13 +476,9 @@ fn between_two_hosts_the_interfaces_of_the_test_are_judged() {
     test.path.forward = vec![hop("local", Some("lan")), hop("far", None)];
     let (near, far) = (host(OWN, &["lan", "office"]), host("far", &["a", "b"]));
     let places = |test: Option<&TestRecord>| {
-        of_ends([Some(&near), Some(&far)], test, Goal::Throughput).map(|report| {
-            let report = report.unwrap();
-            let rule = report.rules.iter().find(|rule| rule.id == "MTU-02").unwrap();
-            let mut places: Vec<String> = rule.places.iter().map(|place| place.place.clone()).collect();
-            places.sort();
-            places
-        })
+        let hosts = [("local", Some(&near)), ("far", Some(&far))];
+        let reports = of_hosts(&hosts, test, Goal::Throughput).into_iter().flatten();
+        reports.map(|report| places_of(&report, "MTU-02")).collect::<Vec<_>>()
     };
     assert_eq!(
         places(Some(&test)),
@@ -467,7 +516,10 @@ fn the_port_of_a_test_is_no_observer_of_it() {
                 test.facts = Some(facts);
                 of_test(&test).into_iter().map(|(_, report)| report).collect::<Vec<_>>()
             }
-            _ => of_ends([None, Some(&facts)], Some(&test), Goal::Throughput).into_iter().flatten().collect(),
+            _ => {
+                let hosts = [("a", None), ("b", Some(&facts))];
+                of_hosts(&hosts, Some(&test), Goal::Throughput).into_iter().flatten().collect()
+            }
         };
         let rule = reports[0].rules.iter().find(|rule| rule.id == "CPU-12").unwrap();
         rule.status == RuleStatus::Finding

@@ -11,7 +11,7 @@ pub fn of_test(test: &TestRecord) -> String {
         let host = host.as_ref().map_or(String::new(), |host| format!("at {host}:\n"));
         host + &in_short(report)
     };
-    super::of_test(test).iter().map(of).collect()
+    super::measured::of_test(test).iter().map(of).collect()
 }
 
 /// The findings and how many rules had none.

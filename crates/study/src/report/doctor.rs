@@ -1,6 +1,7 @@
 //! The page's section of the doctor: the findings with what convicts them and what to do, what is unknown, the counts.
 
-use crate::doctor::{DoctorPlace, DoctorReport, RuleReport, RuleStatus, of_test, text};
+use crate::doctor::measured::of_test;
+use crate::doctor::{DoctorPlace, DoctorReport, RuleReport, RuleStatus, text};
 use crate::findings::title;
 use crate::table::in_plan_order;
 use record::RunRecord;
