@@ -8,6 +8,8 @@ use clap::{Args, Subcommand};
 use experiment::case::carry::{self, CaseSetup};
 use experiment::case::needs::NeedsLab;
 use experiment::case::{self, Case};
+use experiment::machines;
+use linux::lab::Topology;
 use record::case::{CaseAbout, CaseList, CaseVerdict, CasesRecord, LIST_SCHEMA, SCHEMA};
 use record::{Problem, Result};
 use std::path::{Path, PathBuf};
@@ -25,7 +27,7 @@ enum CaseCommand {
     /// List the cases: what their arms differ in, what is expected, whether they can be run here.
     List(ListArgs),
     /// Run cases: both arms in pairs, and whether the second is what was expected.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Put runs of cases beside each other, of several kernels, drivers or hosts, and name what became worse.
     Matrix(MatrixArgs),
 }
@@ -44,6 +46,10 @@ struct RunArgs {
     names: Vec<String>,
     #[command(flatten)]
     between: BetweenArgs,
+    /// Measure between the virtual machines of this topology (FILE.lab or a built-in one), whose nodes have the names of the cases' (a and b): their cards, drivers and
+    /// kernels (docs/topology.md).
+    #[arg(long, value_name = "TOPOLOGY", conflicts_with = "to")]
+    machines: Option<String>,
     /// With --to: allow settings that may take a link down for a moment.
     #[arg(long, requires = "to")]
     allow_link_flap: bool,
@@ -110,6 +116,9 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
         cases.iter_mut().for_each(Case::quick);
     }
     cases.iter_mut().flat_map(|case| &mut case.plans).try_for_each(|plan| plan.stamp_layers(args.layers))?;
+    if args.between.to.is_none() {
+        over_machines(args.machines.as_deref(), &cases)?;
+    }
     let against = args.against.as_deref().map(read).transpose()?;
     let file = args.output.as_deref().map(NewFile::create).transpose()?;
     if args.between.to.is_none() {
@@ -140,6 +149,39 @@ fn run_cases(args: &RunArgs, output: &Output) -> Result<()> {
     written?;
     stopped.map_or(Ok(()), Err)?;
     judged(&record, args.between.to.is_some())
+}
+
+/// Carries this command out in virtual machines: those that were asked for, or those of the cases' own topology; returns only where there are none.
+fn over_machines(asked: Option<&str>, cases: &[Case]) -> Result<()> {
+    let plan = &cases[0].plans[0];
+    let topology = match asked {
+        Some(name) => Topology::load(name)?,
+        None => {
+            let names = cases.iter().flat_map(|case| case.plans.iter().map(move |plan| (case, plan)));
+            let topologies = names.map(|(case, plan)| Ok((case, Topology::load(&plan.topology)?)));
+            let topologies = topologies.collect::<Result<Vec<_>>>()?;
+            let Some((first, of_machines)) = topologies.iter().find(|(_, one)| one.has_machines()) else {
+                return Ok(());
+            };
+            if let Some((other, _)) = topologies.iter().find(|(_, one)| one != of_machines) {
+                let what =
+                    format!("{} has virtual machines, and {} another topology", first.name, other.name);
+                return Err(Problem::input(what).help("run them one after the other"));
+            }
+            of_machines.clone()
+        }
+    };
+    if !topology.has_machines() {
+        return Err(Problem::input(format!(
+            "the topology {} has no virtual machines",
+            asked.unwrap_or_default()
+        ))
+        .at("--machines")
+        .help("nodes of it are 'vm NAME …': see docs/topology.md"));
+    }
+    // The links are the machines' own.
+    let words = machines::without_flag(&super::own_words(), "--machines");
+    super::in_machines(&topology, plan, &machines::with_flags(&words, &["--allow-link-flap".into()]))
 }
 
 fn beside(args: &MatrixArgs, output: &Output) -> Result<()> {

@@ -89,6 +89,9 @@ fn share(text: &str) -> std::result::Result<f64, String> {
 /// Runs the command.
 pub fn run(args: CompareArgs, output: &Output) -> Result<()> {
     let sides = [args.trial.side(&args.a)?, args.trial.side(&args.b)?];
+    if args.between.to.is_none() && sides.iter().any(|side| side.topology.has_machines()) {
+        over_machines(&args, &sides)?;
+    }
     let ended = match &args.between.to {
         Some(host) => between(&args, host, sides, output)?,
         None => in_labs(&args, &sides, output)?,
@@ -98,6 +101,23 @@ pub fn run(args: CompareArgs, output: &Output) -> Result<()> {
         Some(sentence) => Err(Problem::measured(sentence.clone())),
         None => Ok(()),
     }
+}
+
+/// Two plans in the machines of the topology that both have; does not return.
+fn over_machines(args: &CompareArgs, sides: &[Described; 2]) -> Result<()> {
+    let [a, b] = sides;
+    let ends = |side: &Described| {
+        let spec = &side.plan.tests[0].spec;
+        (spec.from.clone(), spec.to.clone())
+    };
+    if a.topology.to_string() != b.topology.to_string() || ends(a) != ends(b) {
+        return Err(Problem::input(
+            "virtual machines are compared as two plans with one topology and one path",
+        )
+        .help("say the same 'topology' and 'path' in both, or measure each with 'pathlab run'"));
+    }
+    only_plans(args)?;
+    super::machines(&a.topology, &a.plan)
 }
 
 /// Each side in a lab of its own.
@@ -113,13 +133,18 @@ fn in_labs(args: &CompareArgs, sides: &[Described; 2], output: &Output) -> Resul
     ended
 }
 
+fn only_plans(args: &CompareArgs) -> Result<()> {
+    match [&args.a, &args.b].into_iter().find(|side| !side.ends_with(".plan")) {
+        Some(other) => {
+            Err(Problem::input(format!("'{other}' is no plan")).help("between hosts two plans are compared"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Both sides between this host and that one, each with its settings while it is measured.
 fn between(args: &CompareArgs, host: &str, mut sides: [Described; 2], output: &Output) -> Result<TrialEnd> {
-    if let Some(other) = [&args.a, &args.b].into_iter().find(|side| !side.ends_with(".plan")) {
-        return Err(
-            Problem::input(format!("'{other}' is no plan")).help("between hosts two plans are compared")
-        );
-    }
+    only_plans(args)?;
     experiment::interruptible()?;
     let pair = |side: usize| args.between.pair(host, &sides[side].plan.tests[0].spec);
     let pairs = [pair(0)?, pair(1)?];

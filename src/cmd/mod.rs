@@ -62,17 +62,23 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Carries this command out in the virtual machines of a topology; returns only where it has none.
 fn machines(topology: &Topology, plan: &Plan) -> Result<()> {
-    if !topology.has_machines() {
-        return Ok(());
-    }
+    if topology.has_machines() { in_machines(topology, plan, &own_words()) } else { Ok(()) }
+}
+
+/// The words of this program's command line.
+fn own_words() -> Vec<OsString> {
+    std::env::args_os().skip(1).collect()
+}
+
+/// Carries a command out in the virtual machines of a topology; does not return.
+fn in_machines(topology: &Topology, plan: &Plan, words: &[OsString]) -> Result<()> {
     experiment::interruptible()?;
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if words.iter().any(|word| word == "-") {
         return Err(
             Problem::input("a virtual machine reads no standard input").help("give the plan as a file")
         );
     }
-    std::process::exit(experiment::machines::carry_out(topology, plan, &words)?.into())
+    std::process::exit(experiment::machines::carry_out(topology, plan, words)?.into())
 }
 
 /// Reads the count of a flag, written as everywhere (`64`, `50k`, `64Ki`), within these bounds.

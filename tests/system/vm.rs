@@ -263,22 +263,32 @@ fn ipvlans_over_a_card_and_a_long_way_close_their_ledger() {
     assert!(doubled > 0, "nothing came twice");
 }
 
+/// A case that says 'pair' is run between two machines, each with a kernel of its own; what it sets at their cards is felt.
 #[test]
 fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
     let _turn = loud_for_long();
-    let case = ["case", "run", "moderation.case", "--pairs", PAIRS, "--json"];
-    let what = "the case of interrupt moderation";
+    let Some(unpacked) = unpacked("the case of interrupt moderation") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let accelerator = accelerator(&unpacked);
+    let machines = ["a", "b"].map(|it| format!("vm {it} nic igb cpus 1 accel {accelerator}\n"));
+    let link =
+        "link a:eth0 -- b:eth0\ninterface a:eth0 address 10.0.0.1/24\ninterface b:eth0 address 10.0.0.2/24\n";
+    for (name, text) in [("two.lab", machines.concat() + link), ("moderation.case", MODERATION.into())] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
     let steal = Steal::begin();
     let played = play(KIND, "moderation", 2, || {
-        let Some((_folder, output)) = carried_out(what, "1", ("moderation.case", MODERATION), &case) else {
-            return (None, None);
-        };
-        let played = document(&output, &[0, 1])["cases"][0].clone();
+        let mut tool = command(PATHLAB);
+        tool.args(["case", "run", "moderation.case", "--machines", "two.lab", "--pairs", PAIRS, "--json"]);
+        tool.env("PATHLAB_VM", &unpacked).env("PATHLAB_STATE", "/proc/none");
+        tool.env("TMPDIR", folder.path()).current_dir(folder.path());
+        let run = document(&finish(start(tool), LIMIT), &[0, 1]);
+        assert_eq!(run["to"]["host"]["interfaces"][0]["driver"], "igb", "{:#}", run["to"]);
+        let played = run["cases"][0].clone();
         let verdict = &played["verdict"];
         let open = (verdict != "as_expected").then(|| format!("{verdict}"));
-        (Some(played), open)
+        (played, open)
     });
-    let Some(played) = played else { return };
     steal.holds("interrupt moderation", played["verdict"] == "as_expected", format_args!("{played:#}"));
 }
 

@@ -47,7 +47,7 @@ pub fn carry_out(topology: &Topology, plan: &Plan, words: &[OsString]) -> Result
     let here = machine(&spec.from)?;
     machine(&spec.to)?;
     let way = topology.machines_to(&spec.from, &spec.to).unwrap_or_default();
-    let words = with_hosts(words, &hosts(&way, spec)?);
+    let words = with_flags(words, &hosts(&way, spec)?);
     let others = topology.nodes.iter().filter(|node| node.name != spec.from);
     let others = others.map(|node| machine(&node.name)).collect::<Result<Vec<_>>>()?;
     let flags =
@@ -93,10 +93,29 @@ fn hosts(way: &[(&str, &InterfaceSpec)], spec: &TestSpec) -> Result<Vec<OsString
     Ok(flags)
 }
 
-/// The words with the other hosts: behind them, or before the word that says that no flag follows.
-fn with_hosts(words: &[OsString], hosts: &[OsString]) -> Vec<OsString> {
-    let (flags, rest) = words.split_at(words.iter().position(|word| word == "--").unwrap_or(words.len()));
-    [flags, hosts, rest].concat()
+/// The words of a command line with more flags: behind them, or before the word that says that no flag follows.
+pub fn with_flags(words: &[OsString], more: &[OsString]) -> Vec<OsString> {
+    let (flags, rest) = words.split_at(no_flags_from(words));
+    [flags, more, rest].concat()
+}
+
+/// The words without a flag and its value.
+pub fn without_flag(words: &[OsString], flag: &str) -> Vec<OsString> {
+    let joined = format!("{flag}=");
+    let is_it = |word: &OsString| word == flag || word.as_encoded_bytes().starts_with(joined.as_bytes());
+    let flags = &words[..no_flags_from(words)];
+    match flags.iter().position(is_it) {
+        None => words.to_vec(),
+        Some(at) => {
+            let behind = (at + if words[at] == flag { 2 } else { 1 }).min(words.len());
+            [&words[..at], &words[behind..]].concat()
+        }
+    }
+}
+
+/// The word that says that no flag follows, or the end.
+fn no_flags_from(words: &[OsString]) -> usize {
+    words.iter().position(|word| word == "--").unwrap_or(words.len())
 }
 
 fn lost(node: &str, error: &dyn std::fmt::Display) -> Problem {
@@ -314,6 +333,25 @@ mod tests {
         interface a:eth0 address 10.0.0.1/24 fd00::1/64\ninterface b:eth0 address 10.0.0.2/24 fd00::2/64\n";
 
     #[test]
+    fn flags_are_put_before_the_word_that_no_flag_follows_and_taken_out_with_their_value() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for (before, without, with) in [
+            ("case run --m x tso", "case run tso", "case run tso --to b"),
+            ("case run --m=x tso", "case run tso", "case run tso --to b"),
+            ("case run tso --m", "case run tso", "case run tso --to b"),
+            ("case run -- --m x", "case run -- --m x", "case run --to b -- --m x"),
+            ("run", "run", "run --to b"),
+        ] {
+            let left = without_flag(&words(before), "--m");
+            assert_eq!(
+                (&left, with_flags(&left, &words("--to b"))),
+                (&words(without), words(with)),
+                "{before}"
+            );
+        }
+    }
+
+    #[test]
     fn words_of_a_topology_are_flags() {
         let topology = Topology::parse(TWO, "x.lab").unwrap();
         let a = topology.machine("a").unwrap();
@@ -346,17 +384,6 @@ mod tests {
         let wrong = Topology::parse(&TWO.replace("cpus 1", "kernel /nowhere/vmlinuz-1"), "x.lab").unwrap();
         let refused = has_kernel(&wrong.machine("a").unwrap()).unwrap_err().to_string();
         assert!(refused.starts_with("node a: /nowhere/vmlinuz-1: there is no such file"), "{refused}");
-    }
-
-    #[test]
-    fn the_other_hosts_are_flags_of_the_command() {
-        let of = |words: &[&str]| {
-            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            let all = with_hosts(&words, &["--to".into(), "10.0.0.2".into()]);
-            all.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(of(&["run", "x.plan", "--quick"]), "run x.plan --quick --to 10.0.0.2");
-        assert_eq!(of(&["run", "--", "-x.plan"]), "run --to 10.0.0.2 -- -x.plan");
     }
 
     #[test]

@@ -48,11 +48,11 @@ pub fn at_hosts(case: &Case, pair: &HostPair, hosts: &CaseHosts) -> Result<Case>
     let [a, b] = [0, 1].map(|arm| case.plans[arm].topology.as_str());
     if a != b {
         return Err(Problem::host("its arms have different topologies, and between hosts none is built")
-            .help("run it without --to"));
+            .help("run it in a lab: without --to or --machines"));
     }
     if let Some(need) = case.needs.iter().find(|need| need.is_built) {
         let what = format!("it needs {} in its topology, and between hosts none is built", need.name);
-        return Err(Problem::host(what).help("run it without --to"));
+        return Err(Problem::host(what).help("run it in a lab: without --to or --machines"));
     }
     let topology = Topology::load(a)?;
     let mut plans = case.plans.clone();
