@@ -3,6 +3,7 @@
 use crate::output::{Notices, Output};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use linux::lab::Topology;
 use linux::netlink::StaticRoute;
 use linux::vm::{
     self, ACCELERATORS, Accelerator, Heard, Kernel, MOST_CABLES, MOST_CPUS, MOST_WIRES, NIC_MODELS,
@@ -49,6 +50,9 @@ pub struct VmArgs {
     /// A kernel setting of the machine, from before its cards are on: net.ipv4.ip_forward=1. Several times for several.
     #[arg(long = "sysctl", value_name = "KEY=VALUE")]
     settings: Vec<String>,
+    /// Make the machine a node of a topology (NODE@FILE): each of its ends of links is a --wire of that name, and it has all that the topology says of the node.
+    #[arg(long = "as", value_name = "NODE@TOPOLOGY", conflicts_with_all = ["routes", "settings"])]
+    node: Option<String>,
     /// CPUs.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_CPUS)))]
     cpus: u8,
@@ -140,6 +144,8 @@ fn machine(args: &VmArgs) -> Result<VirtualMachine> {
     };
     let routes = args.routes.iter().map(route).collect::<Result<Vec<_>>>()?;
     let settings = args.settings.iter().map(setting).collect::<Result<Vec<_>>>()?;
+    let node = args.node.as_deref().map(|text| node(text, &wires).map_err(|problem| problem.at("--as")));
+    let node = node.transpose()?;
     let modules = args.modules.as_deref();
     let kernel = match &args.kernel {
         Some(file) => Kernel::at(file, modules)?,
@@ -154,8 +160,29 @@ fn machine(args: &VmArgs) -> Result<VirtualMachine> {
         wires,
         settings,
         routes,
+        node,
         accelerator: Accelerator::named(&args.accel),
     })
+}
+
+/// The node of a topology, whose ends of links these wires must be, and the topology's text.
+fn node(text: &str, wires: &[Wire]) -> Result<(String, String)> {
+    let no_node = || Problem::input(format!("'{text}' is no node of a topology")).help("write NODE@FILE.lab");
+    let (name, file) = text.split_once('@').ok_or_else(no_node)?;
+    let topology = Topology::load(file)?;
+    topology.node(name).ok_or_else(no_node)?;
+    let mut ends: Vec<&str> = topology.ends().filter(|end| end.node == name).map(|end| &*end.name).collect();
+    let mut cards: Vec<&str> = wires.iter().filter_map(|wire| wire.name.as_deref()).collect();
+    ends.sort_unstable();
+    cards.sort_unstable();
+    if ends != cards || cards.len() < wires.len() || wires.iter().any(|wire| !wire.addresses.is_empty()) {
+        return Err(Problem::input(format!(
+            "the wires are not the ends of node {name}: {}",
+            ends.join(", ")
+        ))
+        .help("give one --wire CARD@END for each, without addresses"));
+    }
+    Ok((name.to_owned(), topology.to_string()))
 }
 
 /// The folder that is shared: the current one.

@@ -7,6 +7,7 @@ use crate::support::{
     Kept, PATHLAB, TestLab, command, finish, is_root, run, script_with_own_run, skip, start,
 };
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -167,10 +168,17 @@ fn machines_of_a_topology_are_the_hosts_of_its_plan() {
     let accelerator = accelerator(&unpacked);
     let machines = ["a nic virtio", "r nic e1000e", "b nic igb"]
         .map(|it| format!("vm {it} cpus 1 accel {accelerator}\n"));
+    let bond = ["a", "r"].map(|it| {
+        format!(
+            "bond bond0 on {it} ports eth0 eth1 mode active-backup\nvlan bond0.5 on {it} over bond0 id 5\n"
+        )
+    });
     let lab = [
         &machines.concat(),
-        "link a:eth0 -- r:eth0\nlink r:eth1 -- b:lan0\ninterface a:eth0 address 10.0.1.2/24\n",
-        "interface r:eth0 address 10.0.1.1/24\ninterface r:eth1 address 10.0.2.1/24\n",
+        "link a:eth0 -- r:eth0\nlink a:eth1 -- r:eth1\nlink r:eth2 -- b:lan0\n",
+        &bond.concat(),
+        "interface a:bond0.5 address 10.0.1.2/24\ninterface r:bond0.5 address 10.0.1.1/24\n",
+        "interface r:eth2 address 10.0.2.1/24 delay 2ms\n",
         "interface b:lan0 address 10.0.2.2/24\nsysctl on r net.ipv4.ip_forward=1\n",
         "route on a default via 10.0.1.1\nroute on b default via 10.0.2.1\n",
     ]
@@ -195,12 +203,14 @@ fn machines_of_a_topology_are_the_hosts_of_its_plan() {
     assert!(driver(1).contains("(Some(\"lan0\"), Some(\"igb\"))"), "{}", driver(1));
     assert!(driver(2).contains("(Some(\"eth1\"), Some(\"e1000e\"))"), "{}", driver(2));
     let interfaces = test["flow"]["interfaces"].as_array().unwrap().iter();
-    let of_r = interfaces.filter(|one| one["node"] == "r" && one["interface"] != "lo");
-    let counted: u64 = of_r
-        .flat_map(|one| one["counts"].as_array().unwrap())
-        .map(|count| count["frames"].as_u64().unwrap())
-        .sum();
-    assert_eq!(counted, 400, "in and out: {:#}", test["flow"]);
+    let of_r = interfaces.filter(|one| one["node"] == "r" && one["counts"] != Value::Array(vec![]));
+    let counted: BTreeMap<String, u64> = of_r
+        .map(|one| (one["interface"].as_str().unwrap().into(), one["counts"][0]["frames"].as_u64().unwrap()))
+        .collect();
+    let expected = ["bond0", "bond0.5", "eth0", "eth2"].map(|name| (name.to_owned(), 200));
+    assert_eq!(counted, expected.into(), "{:#}", test["flow"]);
+    let queues = test["before"]["nodes"]["r"]["qdiscs"].as_array().unwrap();
+    assert!(queues.iter().any(|one| one["kind"] == "netem"), "{queues:#?}");
     let left =
         std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
     let mut left: Vec<String> = left.collect();
@@ -413,6 +423,9 @@ fn two_kernels_are_two_hosts(mut tool: Command) {
         rules.iter().find(|rule| rule["id"] == "DRV-02").unwrap()["evidence"].as_str().unwrap().to_owned()
     };
     let (here, there) = (found(0), found(1));
+    // What was said of the machine on its command line.
+    let said = test["doctor"][1]["facts"]["nodes"]["host"].to_string();
+    assert!(said.contains("4096 77777 6291456"), "{said}");
     assert!(
         here.contains(", there igb") && here.contains(&format!("kernel {}, there", own.trim())),
         "{here}"
@@ -477,7 +490,9 @@ fn a_machine_ends_with_the_process_that_started_it_and_an_interrupt_reaches_its_
         let mut tool = inside("sh");
         tool.args(["-c", made]);
         assert!(finish(start(tool), Duration::from_secs(30)).status.success());
-        let wires = [&["--wire", "tap:t0=10.9.0.2/24"][..], &serve].concat();
+        let settings =
+            ["--sysctl", "net.ipv4.tcp_rmem=4096 77777 6291456", "--route", "10.77.0.0/16 via 10.9.0.1"];
+        let wires = [&["--wire", "tap:t0=10.9.0.2/24"][..], &settings, &serve].concat();
         let begun = begun(within(inside(PATHLAB), &unpacked, folder.path(), &wires));
         two_kernels_are_two_hosts(inside(PATHLAB));
         begun

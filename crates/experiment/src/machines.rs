@@ -7,7 +7,7 @@
 
 use crate::plan::Plan;
 use crate::process::this_program;
-use linux::lab::{InterfaceSpec, MachineNode, SysctlSpec, Topology};
+use linux::lab::{InterfaceSpec, MachineNode, Topology};
 use linux::sys::process::{dies_with_parent, interrupt, interrupted};
 use linux::vm::{ACCELERATORS, Kernel, MOST_CPUS, NIC_MODELS, NicModel, drives, memory_mb};
 use record::{Problem, Result, TestSpec};
@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FOLDER: &str = "pathlab-wire-";
 /// Their names there: this and the number of the link.
 const SOCKET: &str = "wire";
+/// The file of the topology there, which a later run may take away as it does the sockets.
+const TOPOLOGY: &str = "wires.lab";
 
 /// Carries out the words of this program's command line, which are about that plan, in the machines of a topology; its exit code.
 ///
@@ -47,7 +49,7 @@ pub fn carry_out(topology: &Topology, plan: &Plan, words: &[OsString]) -> Result
     let here = machine(&spec.from)?;
     machine(&spec.to)?;
     let way = topology.machines_to(&spec.from, &spec.to).unwrap_or_default();
-    let words = with_flags(words, &hosts(&way, spec)?);
+    let words = with_flags(words, &hosts(topology, &way, spec)?);
     let others = topology.nodes.iter().filter(|node| node.name != spec.from);
     let others = others.map(|node| machine(&node.name)).collect::<Result<Vec<_>>>()?;
     let flags =
@@ -59,6 +61,8 @@ pub fn carry_out(topology: &Topology, plan: &Plan, words: &[OsString]) -> Result
         .prefix(&format!("{FOLDER}{}-", std::process::id()))
         .tempdir()
         .map_err(|error| Problem::host(format!("no folder for the wires between the machines: {error}")))?;
+    let written = std::fs::write(folder.path().join(TOPOLOGY), topology.to_string());
+    written.map_err(|error| Problem::host(format!("cannot write the topology for the machines: {error}")))?;
     let serve = ["serve", "--observe", "--tune", "--json"].map(OsString::from);
     let mut servers = vec![];
     for (machine, flags) in others.iter().zip(&flags) {
@@ -84,11 +88,11 @@ pub fn carry_out(topology: &Topology, plan: &Plan, words: &[OsString]) -> Result
 }
 
 /// The other machines of the way as flags of the command.
-fn hosts(way: &[(&str, &InterfaceSpec)], spec: &TestSpec) -> Result<Vec<OsString>> {
+fn hosts(topology: &Topology, way: &[(&str, &InterfaceSpec)], spec: &TestSpec) -> Result<Vec<OsString>> {
     let Some(((_, last), between)) = way.split_last() else { return Ok(vec![]) };
-    let mut flags: Vec<OsString> = vec!["--to".into(), address(last, spec)?.into()];
+    let mut flags: Vec<OsString> = vec!["--to".into(), address(topology, last, spec)?.into()];
     for (node, card) in between {
-        flags.extend(["--via".into(), format!("{node}={}", address(card, spec)?).into()]);
+        flags.extend(["--via".into(), format!("{node}={}", address(topology, card, spec)?).into()]);
     }
     Ok(flags)
 }
@@ -144,11 +148,12 @@ fn socket(folder: &Path, link: usize) -> PathBuf {
     folder.join(format!("{SOCKET}{link}"))
 }
 
-/// The address of a card of the version of IP of the plan's tests.
-fn address(card: &InterfaceSpec, spec: &TestSpec) -> Result<String> {
-    let found = card.addresses.iter().find(|one| one.version() == spec.family);
+/// The address by which a machine is reached at a card, of the version of IP of the plan's tests.
+fn address(topology: &Topology, card: &InterfaceSpec, spec: &TestSpec) -> Result<String> {
+    let all = topology.addresses_by(card);
+    let found = all.iter().find(|one| one.version() == spec.family);
     // A test that says no version has one by habit.
-    let found = found.or(card.addresses.first());
+    let found = found.or(all.first());
     let none = || Problem::input(format!("{} has no address", card.place()));
     found.map(|prefix| prefix.address.to_string()).ok_or_else(none)
 }
@@ -189,10 +194,9 @@ fn start(
     let mut command = Command::new(this_program()?);
     command.args(["vm", "--cables", "0"]).args(flags);
     for (link, card) in &machine.cards {
-        let addresses: Vec<String> = card.addresses.iter().map(ToString::to_string).collect();
-        let wire = socket(folder, *link);
-        command.arg("--wire").arg(format!("{}@unix:{}={}", card.name, wire.display(), addresses.join(",")));
+        command.arg("--wire").arg(format!("{}@unix:{}", card.name, socket(folder, *link).display()));
     }
+    command.arg("--as").arg(format!("{}@{}", machine.node, folder.join(TOPOLOGY).display()));
     command.arg("--").args(words);
     // A terminal sends its interrupt to each process of the group: it is to reach the client's machine once, and the server's not before that has ended.
     command.stdin(Stdio::null()).stdout(output()).stderr(output()).process_group(0);
@@ -224,9 +228,7 @@ fn relay(errors: ChildStderr, is_over: &AtomicBool) {
 fn flags(machine: &MachineNode<'_>) -> Result<Vec<String>> {
     can_be(machine).map_err(|problem| problem.at(format!("node {}", machine.node)))?;
     let words = machine.spec.0.iter().map(|(word, value)| [format!("--{word}"), value.clone()]);
-    let routes = machine.routes.iter().map(|route| ["--route".into(), route.to_string()]);
-    let sysctl = |one: &&SysctlSpec| ["--sysctl".into(), format!("{}={}", one.key, one.value)];
-    Ok(words.chain(routes).chain(machine.sysctls.iter().map(sysctl)).flatten().collect())
+    Ok(words.flatten().collect())
 }
 
 /// What is said of a machine with this word.
@@ -358,10 +360,12 @@ mod tests {
         assert_eq!(flags(&a).unwrap(), ["--nic", "virtio", "--cpus", "1"]);
         for (family, expected) in [(4, "10.0.0.2"), (6, "fd00::2")] {
             let spec = TestSpec { family, ..TestSpec::default() };
-            assert_eq!(address(topology.machine("b").unwrap().cards[0].1, &spec).unwrap(), expected);
+            let found = address(&topology, topology.machine("b").unwrap().cards[0].1, &spec);
+            assert_eq!(found.unwrap(), expected);
         }
         let six = Topology::parse(&TWO.replace("10.0.0.2/24 ", ""), "x.lab").unwrap();
-        assert_eq!(address(six.machine("b").unwrap().cards[0].1, &TestSpec::default()).unwrap(), "fd00::2");
+        let found = address(&six, six.machine("b").unwrap().cards[0].1, &TestSpec::default());
+        assert_eq!(found.unwrap(), "fd00::2");
     }
 
     /// They were refused by the command line of 'pathlab vm', with flags that nobody had typed, and after the other machine was started.
@@ -393,11 +397,8 @@ mod tests {
             interface r:eth1 address 10.0.2.1/24\ninterface b:eth0 address 10.0.2.2/24\n\
             route on a default via 10.0.1.1\nsysctl on r net.ipv4.ip_forward=1\n";
         let topology = Topology::parse(line, "x.lab").unwrap();
-        let flags_of = |node: &str| flags(&topology.machine(node).unwrap()).unwrap().join(" ");
-        assert_eq!(flags_of("a"), "--route default via 10.0.1.1");
-        assert_eq!(flags_of("r"), "--sysctl net.ipv4.ip_forward=1");
         let way = topology.machines_to("a", "b").unwrap();
-        let hosts = hosts(&way, &TestSpec::default()).unwrap();
+        let hosts = hosts(&topology, &way, &TestSpec::default()).unwrap();
         assert_eq!(hosts, ["--to", "10.0.2.2", "--via", "r=10.0.1.1"].map(OsString::from));
     }
 

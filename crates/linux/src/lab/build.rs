@@ -49,15 +49,42 @@ pub(super) fn build(topology: &Topology, nodes: &[Node], cables: &[Cable]) -> Re
         [] => run(topology, nodes, &[links])?,
         _ => cables::lay(topology, nodes, cables)?,
     }
-    stack(topology, nodes, &waves)?;
+    furnish(topology, nodes, &waves, Waiting::UntilUp)?;
+    if topology.has_family(6) { wait_silent(nodes) } else { Ok(()) }
+}
+
+/// What must be there before the cards of a machine that is a node by itself.
+pub(super) fn prepare_here(topology: &Topology, node: &Node) -> Result<()> {
+    run(topology, std::slice::from_ref(node), &[prepare])
+}
+
+/// All that a machine is given that is a node by itself and has its cards.
+pub(super) fn furnish_here(topology: &Topology, node: &Node) -> Result<()> {
+    furnish(topology, std::slice::from_ref(node), &waves(topology), Waiting::Not)
+}
+
+/// Whether interfaces are waited for until they pass traffic.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    UntilUp,
+    Not,
+}
+
+/// All that is made when the ends of the links are there.
+fn furnish(
+    topology: &Topology,
+    nodes: &[Node],
+    waves: &[Vec<&InterfaceSpec>],
+    waiting: Waiting,
+) -> Result<()> {
+    stack(topology, nodes, waves)?;
     run(topology, nodes, &[interfaces])?;
-    switch_on(topology, nodes, &waves)?;
+    switch_on(topology, nodes, waves, waiting)?;
     run(topology, nodes, &[settle, routing::policies, addresses::<4>, routing::routes::<4>])?;
-    if !topology.has_family(6) {
-        return Ok(());
+    match topology.has_family(6) {
+        true => run(topology, nodes, &[addresses::<6>, routing::routes::<6>]),
+        false => Ok(()),
     }
-    run(topology, nodes, &[addresses::<6>, routing::routes::<6>])?;
-    wait_silent(nodes)
 }
 
 /// What is done inside each node.
@@ -291,7 +318,12 @@ fn configure(topology: &Topology, netlink: &mut Netlink, spec: &InterfaceSpec) -
 /// Switches all interfaces on, those below first, and waits until they pass traffic. One that is switched on when what is below
 /// already passes traffic has its carrier at once; the other way round the kernel reports the change up to a second later
 /// (`linkwatch_nextevent`).
-fn switch_on(topology: &Topology, nodes: &[Node], waves: &[Vec<&InterfaceSpec>]) -> Result<()> {
+fn switch_on(
+    topology: &Topology,
+    nodes: &[Node],
+    waves: &[Vec<&InterfaceSpec>],
+    waiting: Waiting,
+) -> Result<()> {
     let mut on: Vec<&InterfaceSpec> = vec![];
     for specs in waves {
         for node in nodes {
@@ -300,6 +332,9 @@ fn switch_on(topology: &Topology, nodes: &[Node], waves: &[Vec<&InterfaceSpec>])
             node.ask(|netlink| mine.try_for_each(|spec| netlink.set_up(number(topology, spec))))?;
         }
         on.extend(specs);
+        if waiting == Waiting::Not {
+            continue;
+        }
         nodes.iter().try_for_each(|node| wait_up(topology, node, &on))?;
     }
     Ok(())

@@ -1,9 +1,9 @@
 //! Nodes that are virtual machines: what a topology says of them, and what such a topology can be.
 //!
-//! **What.** [`MachineSpec`] holds words for `pathlab vm`, which carries them out; here it is checked that machines with links between them, their addresses, routes
-//! and kernel settings are all that there is.
+//! **What.** [`MachineSpec`] holds words for `pathlab vm`, which carries them out; here it is checked that machines with links between them are all that there is. What else
+//! is said of a node, the machine makes itself ([`super::become_node`]).
 //!
-//! **Why no more than that.** All that looks at a lab looks at one kernel. Machines are hosts of their own, and what is between two of them is one link.
+//! **Why no namespaces beside them.** All that looks at a lab looks at one kernel. Machines are hosts of their own, and what is between two of them is one link.
 //!
 //! **Price.** A value that no machine can have is found when that is started.
 
@@ -13,7 +13,7 @@ use std::path::Path;
 use record::unit::many;
 use record::{Problem, Result};
 
-use super::topology::{InterfaceSpec, LinkSpec, RouteSpec, StaticRoute, SysctlSpec, Topology};
+use super::topology::{InterfaceSpec, LinkSpec, NodeSpec, Prefix, Topology, UpperSpec};
 
 /// What can be said of a machine: the flags of `pathlab vm` of the same names.
 pub const WORDS: [&str; 6] = ["nic", "kernel", "modules", "cpus", "memory", "accel"];
@@ -47,10 +47,6 @@ pub struct MachineNode<'a> {
     pub spec: &'a MachineSpec,
     /// Its ends of links, each with the link's place in the topology.
     pub cards: Vec<(usize, &'a InterfaceSpec)>,
-    /// Its routes.
-    pub routes: Vec<&'a StaticRoute>,
-    /// Its kernel settings.
-    pub sysctls: Vec<&'a SysctlSpec>,
 }
 
 impl Topology {
@@ -63,9 +59,25 @@ impl Topology {
             node: &found.name,
             spec: found.machine.as_ref()?,
             cards: ends.filter(|(_, end)| end.node == node).collect(),
-            routes: self.routes.iter().filter(|one| one.node == node).map(|one| &one.route).collect(),
-            sysctls: self.sysctls.iter().filter(|one| one.node == node).collect(),
         })
+    }
+
+    /// The addresses of a node: those at a card and at what is over it first.
+    pub fn addresses_by(&self, card: &InterfaceSpec) -> Vec<Prefix> {
+        let mut over: Vec<&InterfaceSpec> = vec![];
+        let mut names = vec![card.name.as_str()];
+        while let Some(name) = names.pop() {
+            let is_over = |one: &&InterfaceSpec| {
+                let bridge = self.bridge(&one.node, &one.name);
+                let upper = self.upper(&one.node, &one.name).and_then(|upper| upper.over.as_ref());
+                bridge.is_some_and(|bridge| bridge.ports.iter().any(|port| port == name))
+                    || upper.is_some_and(|(node, lower)| *node == card.node && lower == name)
+            };
+            over.extend(self.interfaces(&card.node).filter(|one| one.name == name));
+            names.extend(self.interfaces(&card.node).filter(is_over).map(|one| one.name.as_str()));
+        }
+        let rest = self.interfaces(&card.node).filter(|one| !over.contains(one));
+        over.iter().copied().chain(rest).flat_map(|one| one.addresses.iter().copied()).collect()
     }
 
     /// The shortest way from one machine to another over links: the nodes behind the first one in turn, each with its card that looks back; none: there is no way.
@@ -99,13 +111,13 @@ impl Topology {
     }
 }
 
-/// A topology with machines is machines with links between them, of whose cards addresses are said and nothing else.
+/// A topology with machines is machines with links between them, each with an address.
 pub(super) fn check(topology: &Topology) -> Result<()> {
     let refuse = |what: String, help: &str| Err(Problem::input(what).help(help));
     if !topology.has_machines() {
         return Ok(());
     }
-    let Topology { nodes, links, bridges, uppers, routes, policies, .. } = topology;
+    let Topology { nodes, links, uppers, .. } = topology;
     if let Some(other) = nodes.iter().find(|node| node.machine.is_none()) {
         let what =
             format!("node '{}' is a namespace of this host, and others are virtual machines", other.name);
@@ -124,30 +136,22 @@ pub(super) fn check(topology: &Topology) -> Result<()> {
         let what = format!("no link leads from '{first}' to '{}'", alone.name);
         return refuse(what, "link all virtual machines with each other");
     }
-    let more = [
-        ("bridge or bond", bridges.is_empty()),
-        ("interface over another", uppers.is_empty()),
-        ("policy rule", policies.is_empty()),
-    ];
-    if let Some((what, _)) = more.iter().find(|(_, none)| !none) {
-        let what = format!("a virtual machine has no {what} in a topology");
-        return refuse(what, "say routes and kernel settings of it, and knobs in the plan");
+    let is_apart = |upper: &&UpperSpec| {
+        let own = &upper.interface.node;
+        upper.over.as_ref().is_some_and(|(node, _)| node != own)
+    };
+    if let Some(upper) = uppers.iter().find(is_apart) {
+        let what = format!("{} is over an interface of another virtual machine", upper.interface.place());
+        return refuse(what, "say 'over' an interface of its own node");
     }
-    if let Some(RouteSpec { node, route }) = routes.iter().find(|one| !one.route.is_plain()) {
-        let what = format!("the route of {node} to {} is more than a virtual machine takes", route.to);
-        return refuse(what, "say one next hop, and no table");
+    if let Some(end) = topology.ends().find(|end| end.queues.is_some()) {
+        let what = format!("'queues' belong to a veth, and {} is a card of a virtual machine", end.place());
+        return refuse(what, "say 'set a/eth0:channels.combined=2' in the plan");
     }
-    for end in topology.ends() {
-        let plain =
-            InterfaceSpec { addresses: end.addresses.clone(), ..InterfaceSpec::new(&end.node, &end.name) };
-        if *end != plain {
-            let what =
-                format!("{} is a card of a virtual machine, of which only addresses are said", end.place());
-            return refuse(what, "say the rest in the plan, as 'set a/eth0:mtu=9000'");
-        }
-        if end.addresses.is_empty() {
-            return refuse(format!("{} has no address", end.place()), "each machine needs one to be reached");
-        }
+    let is_silent = |node: &&NodeSpec| topology.interfaces(&node.name).all(|one| one.addresses.is_empty());
+    if let Some(node) = nodes.iter().find(is_silent) {
+        let what = format!("node '{}' has no address", node.name);
+        return refuse(what, "each virtual machine needs one to be reached");
     }
     Ok(())
 }
@@ -181,13 +185,11 @@ mod tests {
         route on a default via 10.0.1.1\nroute on b default via 10.0.2.1\nsysctl on r net.ipv4.ip_forward=1\n";
 
     #[test]
-    fn machines_have_routes_and_settings_and_stand_in_the_order_of_the_way() {
+    fn machines_stand_in_the_order_of_the_way() {
         let topology = Topology::parse(LINE, "x.lab").unwrap();
         let r = topology.machine("r").unwrap();
         let cards: Vec<_> = r.cards.iter().map(|(link, card)| (*link, card.name.as_str())).collect();
         assert_eq!(cards, [(0, "eth1"), (1, "eth0"), (2, "eth2")]);
-        assert_eq!((r.sysctls[0].key.as_str(), r.routes.len()), ("net.ipv4.ip_forward", 0));
-        assert_eq!(topology.machine("a").unwrap().routes[0].to_string(), "default via 10.0.1.1");
         let way = |from, to| -> Vec<(&str, String)> {
             let way = topology.machines_to(from, to).unwrap();
             way.into_iter().map(|(node, card)| (node, card.place())).collect()
@@ -195,6 +197,23 @@ mod tests {
         assert_eq!(way("b", "a"), [("r", "r:eth1".to_owned()), ("a", "a:eth0".to_owned())]);
         assert_eq!(way("a", "c"), [("r", "r:eth0".to_owned()), ("c", "c:eth0".to_owned())]);
         assert_eq!((way("a", "a"), topology.machines_to("a", "x")), (vec![], None));
+        assert_eq!(Topology::parse(&topology.to_string(), "x.lab").unwrap(), topology);
+    }
+
+    #[test]
+    fn a_machine_is_reached_at_what_is_over_its_card() {
+        let text = "vm a\nvm b\nlink a:eth0 -- b:eth0\nlink a:eth1 -- b:eth1\nlink a:lan -- b:lan\n\
+            bond bond0 on a ports eth0 eth1 mode balance-rr\nvlan bond0.5 on a over bond0 id 5\n\
+            interface a:bond0.5 address 10.0.5.1/24\ninterface a:lan address 10.0.9.1/24 mtu 9000\n\
+            interface b:eth0 address 10.0.5.2/24\npolicy on a from 10.0.5.0/24 table 100 priority 1000\n\
+            route on a default via 10.0.5.2 table 100\nroute on a 10.7.0.0/16 blackhole\n";
+        let topology = Topology::parse(text, "x.lab").unwrap();
+        let by = |card: usize| -> Vec<String> {
+            let card = topology.machine("a").unwrap().cards[card].1;
+            topology.addresses_by(card).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(by(1), ["10.0.5.1/24", "10.0.9.1/24"]);
+        assert_eq!(by(2), ["10.0.9.1/24", "10.0.5.1/24"]);
         assert_eq!(Topology::parse(&topology.to_string(), "x.lab").unwrap(), topology);
     }
 
@@ -221,19 +240,14 @@ mod tests {
             ("vm a\nvm b\nvm c\nlink a:x -- b:x\n", "no link leads from 'a' to 'c'"),
             ("vm a\n", "it has 1 node and 0 links"),
             ("vm a\nvm b\nlink a:x -- a:y\n", "it has 2 nodes and 1 link"),
-            ("vm a\nvm b\nlink a:x -- b:x\n", "a:x has no address"),
+            ("vm a\nvm b\nlink a:x -- b:x\n", "node 'a' has no address"),
         ] {
             let refused = Topology::parse(text, "x.lab").unwrap_err().to_string();
             assert!(refused.contains(said), "{text}: {refused}");
         }
         for (more, said) in [
-            ("interface a:eth0 mtu 9000\n", "a:eth0 is a card of a virtual machine"),
-            ("route on a 10.1.0.0/24 blackhole\n", "10.1.0.0/24 is more than a virtual machine takes"),
-            (
-                "route on a 10.1.0.0/24 via 10.0.0.2 table 5\n",
-                "10.1.0.0/24 is more than a virtual machine takes",
-            ),
-            ("bridge br0 on a ports eth0\n", "a:eth0 is a port of a bridge"),
+            ("interface a:eth0 queues 2\n", "'queues' belong to a veth, and a:eth0 is a card"),
+            ("macvlan m0 on a over b:eth0\n", "a:m0 is over an interface of another virtual machine"),
         ] {
             let refused = Topology::parse(&format!("{TWO}{more}"), "x.lab").unwrap_err().to_string();
             assert!(refused.contains(said), "{more}: {refused}");

@@ -19,6 +19,7 @@ mod live;
 mod load;
 mod machine;
 mod node;
+mod own;
 mod parse;
 mod path;
 mod program;
@@ -38,6 +39,7 @@ pub use live::{
 pub use machine::{MachineNode, MachineSpec};
 pub use node::Node;
 pub(crate) use node::write_sysctl;
+pub use own::become_node;
 pub use parse::sysctl_key;
 pub use path::DeadEnd;
 pub use program::{NodeProgram, ProgramLaunch};

@@ -144,6 +144,8 @@ pub struct VirtualMachine {
     pub settings: Vec<(String, String)>,
     /// Routes that it is to have.
     pub routes: Vec<StaticRoute>,
+    /// The node of a topology that it is to be, and the topology's text; its wires have the names of the node's ends of links.
+    pub node: Option<(String, String)>,
     /// What carries it out; none: KVM where a machine starts with it.
     pub accelerator: Option<Accelerator>,
 }
@@ -231,7 +233,7 @@ impl VirtualMachine {
         }
         let mut orders = Orders { folder: folder.to_owned(), environment, words, ..Orders::default() };
         (orders.cables, orders.settings) = (self.cables, self.settings.clone());
-        orders.routes = self.routes.clone();
+        (orders.routes, orders.node) = (self.routes.clone(), self.node.clone());
         let wires = self.wires.iter().enumerate();
         orders.wires = wires
             .map(|(number, wire)| (Wire::mac(number), wire.card(number), wire.addresses.clone()))

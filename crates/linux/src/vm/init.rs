@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::channel::{ALIVE, VmMessage};
 use super::orders::Orders;
 use super::{ORDERS, PORT, SHARED, mac};
-use crate::lab::{CABLES, write_sysctl};
+use crate::lab::{CABLES, Topology, become_node, write_sysctl};
 use crate::netlink::{Netlink, Prefix, Refusal, StaticRoute};
 use crate::sys::{boot, process};
 
@@ -106,7 +106,10 @@ fn work(port: &Port) -> Result<(), String> {
     boot::protect_root().map_err(told("cannot make the first file system one that is only read"))?;
     let cables = cables(orders.cables)?;
     settings(&orders.settings)?;
-    wires(&orders.wires)?;
+    match &orders.node {
+        Some((name, topology)) => node(name, topology, &orders.wires)?,
+        None => wires(&orders.wires)?,
+    }
     routes(&orders.routes)?;
     say(port, &VmMessage::Ready);
     let code = carry_out(port, &orders, &cables).map_err(told("cannot carry out the command"))?;
@@ -135,19 +138,32 @@ fn cables(wanted: u8) -> Result<String, String> {
     }
 }
 
+/// Waits for the card of a wire: its number.
+fn card((mac, name, _): &(String, String, Vec<Prefix>)) -> Result<u32, String> {
+    let since = Instant::now();
+    loop {
+        if let Some((index, _)) = cards().remove(mac) {
+            return Ok(index);
+        }
+        if since.elapsed() > PATIENCE {
+            return Err(format!("the card of {name} did not appear"));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Makes this machine a node of a topology.
+fn node(name: &str, topology: &str, wires: &[(String, String, Vec<Prefix>)]) -> Result<(), String> {
+    let topology = Topology::parse(topology, "topology").map_err(|problem| problem.to_string())?;
+    let cards = wires.iter().map(|wire| Ok((wire.1.clone(), card(wire)?)));
+    let cards = cards.collect::<Result<Vec<_>, String>>()?;
+    become_node(&topology, name, &cards).map_err(|problem| problem.to_string())
+}
+
 /// Gives the cards whose wires lead out their names and addresses, and switches them on.
 fn wires(wanted: &[(String, String, Vec<Prefix>)]) -> Result<(), String> {
-    let since = Instant::now();
-    for (mac, name, addresses) in wanted {
-        let index = loop {
-            if let Some((index, _)) = cards().remove(mac) {
-                break index;
-            }
-            if since.elapsed() > PATIENCE {
-                return Err(format!("the card of {name} did not appear"));
-            }
-            std::thread::sleep(LOOK);
-        };
+    for wire in wanted {
+        let (index, (_, name, addresses)) = (card(wire)?, wire);
         let refused = |refusal: Refusal| format!("cannot set up {name}: {refusal}");
         let mut netlink = Netlink::open();
         netlink.set_name(index, name).map_err(refused)?;

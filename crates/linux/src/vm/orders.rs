@@ -21,6 +21,8 @@ pub struct Orders {
     pub settings: Vec<(String, String)>,
     /// Routes that it is to have.
     pub routes: Vec<StaticRoute>,
+    /// The node of a topology that it is to be, and the topology's text; its wires are the ends of the node's links.
+    pub node: Option<(String, String)>,
     /// The folder that is shared with the host, where the command is carried out.
     pub folder: PathBuf,
     /// Variables of the command's environment.
@@ -53,6 +55,9 @@ impl Orders {
         self.settings.iter().for_each(|setting| pair("sysctl", setting));
         self.environment.iter().for_each(|variable| pair("set", variable));
         self.routes.iter().for_each(|route| entry("route", route.to_string().as_bytes()));
+        if let Some((name, topology)) = &self.node {
+            entry("node", format!("{name}={topology}").as_bytes());
+        }
         entry("folder", &path(&self.folder));
         self.words.iter().for_each(|word| entry("word", word.as_bytes()));
         bytes
@@ -77,6 +82,7 @@ impl Orders {
                 b"folder" => orders.folder = path,
                 b"sysctl" => orders.settings.extend(pair(&text)),
                 b"route" => orders.routes.extend(StaticRoute::parse(&text)),
+                b"node" => orders.node = pair(&text),
                 b"set" => orders.environment.extend(pair(&text)),
                 b"word" => orders.words.push(text),
                 _ => {}
@@ -109,6 +115,7 @@ mod tests {
             wires in prop::collection::vec(("[0-9a-f:]{1,17}", "[a-z0-9.]{1,15}", prop::collection::vec(prefixes(), 0..3)), 0..3),
             settings in prop::collection::vec(("net[.a-z]{1,8}", "\\PC{0,12}"), 0..4),
             vias in prop::collection::vec((any::<std::net::Ipv4Addr>(), 0..=32u8), 0..3),
+            node in prop::option::of(("[a-z0-9]{1,8}", "\\PC{0,20}")),
             folder in "/\\PC{0,12}",
             set in prop::collection::vec(("[A-Z_]{1,8}", "\\PC{0,12}"), 0..4),
             words in prop::collection::vec("\\PC{0,12}", 0..6),
@@ -118,7 +125,7 @@ mod tests {
             let route = |(via, length)| StaticRoute::parse(&format!("10.0.0.0/{length} via {via}"));
             let routes = vias.into_iter().filter_map(route).collect();
             let folder = folder.into();
-            let orders = Orders { modules, optional, cables, wires, settings, routes, folder, environment: set, words };
+            let orders = Orders { modules, optional, cables, wires, settings, routes, node, folder, environment: set, words };
             prop_assert_eq!(Orders::read(&orders.write()), orders);
         }
 
