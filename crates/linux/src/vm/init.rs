@@ -106,12 +106,17 @@ fn work(port: &Port) -> Result<(), String> {
     boot::protect_root().map_err(told("cannot make the first file system one that is only read"))?;
     let cables = cables(orders.cables)?;
     settings(&orders.settings)?;
-    match &orders.node {
+    let made = match &orders.node {
         Some((name, topology)) => node(name, topology, &orders.wires)?,
-        None => wires(&orders.wires)?,
-    }
+        None => wires(&orders.wires).map(Ok)?,
+    };
     routes(&orders.routes)?;
     say(port, &VmMessage::Ready);
+    if let Err(problem) = made {
+        say(port, &VmMessage::Errors(format!("pathlab: {problem}\n").into_bytes()));
+        say(port, &VmMessage::Ended(problem.kind.exit_code()));
+        return Ok(());
+    }
     let code = carry_out(port, &orders, &cables).map_err(told("cannot carry out the command"))?;
     say(port, &VmMessage::Ended(code));
     Ok(())
@@ -152,12 +157,16 @@ fn card((mac, name, _): &(String, String, Vec<Prefix>)) -> Result<u32, String> {
     }
 }
 
-/// Makes this machine a node of a topology.
-fn node(name: &str, topology: &str, wires: &[(String, String, Vec<Prefix>)]) -> Result<(), String> {
-    let topology = Topology::parse(topology, "topology").map_err(|problem| problem.to_string())?;
+/// Makes this machine a node of a topology; or what it says of that, as a command would: a setting that this kernel has not is no fault of the machine.
+fn node(
+    name: &str,
+    topology: &str,
+    wires: &[(String, String, Vec<Prefix>)],
+) -> Result<record::Result<()>, String> {
     let cards = wires.iter().map(|wire| Ok((wire.1.clone(), card(wire)?)));
     let cards = cards.collect::<Result<Vec<_>, String>>()?;
-    become_node(&topology, name, &cards).map_err(|problem| problem.to_string())
+    let topology = Topology::parse(topology, "topology");
+    Ok(topology.and_then(|topology| become_node(&topology, name, &cards)))
 }
 
 /// Gives the cards whose wires lead out their names and addresses, and switches them on.
