@@ -251,7 +251,9 @@ impl ConnectionFilter {
             };
             let cannot = || wrong(value, format!("'{}' cannot stand behind '{}'", value.text, name.text));
             if name.text == "state" {
-                let known = STATES.iter().find(|(_, state)| *state == value.text).ok_or_else(cannot)?;
+                let names = || STATES.map(|(_, name)| name).join(", ");
+                let none = || cannot().help(format!("the states are {}", names()));
+                let known = STATES.iter().find(|(_, state)| *state == value.text).ok_or_else(none)?;
                 filter.states.push(known.0);
                 continue;
             }
@@ -381,7 +383,7 @@ mod tests {
             ("prot 5", "filter:1:1", "'prot'"),
             ("port", "filter:1:1", "needs"),
             ("port 5 peer nobody", "filter:1:13", "'nobody'"),
-            ("state awake", "filter:1:7", "'awake'"),
+            ("state awake", "filter:1:7", "the states are established, syn-sent"),
             ("local 10.0.0.1/33", "filter:1:7", "/33"),
             ("port 70000", "filter:1:6", "70000"),
         ] {

@@ -295,7 +295,8 @@ pub fn busy(run: &RunRecord) -> Option<String> {
     match (waiting, loaded) {
         (Some(percent), _) => Some(format!("CPU pressure {percent:.0} % before the run")),
         (None, true) => {
-            Some(format!("load average {:.2} on {} CPUs before the run", host.load_average, host.cpus))
+            let cpus = unit::many(host.cpus.into(), "CPU");
+            Some(format!("load average {:.2} on {cpus} before the run", host.load_average))
         }
         _ => None,
     }

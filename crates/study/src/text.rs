@@ -66,13 +66,13 @@ fn heading(run: &RunRecord, paint: &Paint) -> String {
     let host = &run.host;
     let ended = run.ended.as_deref().map_or("not finished".into(), printable);
     let mut text = format!(
-        "{}  {} … {ended}  seed {}\n{} on Linux {}, {} CPUs ({}){}, {}\n",
+        "{}  {} … {ended}  seed {}\n{} on Linux {}, {} ({}){}, {}\n",
         paint.head(&format!("Run {}", printable(&run.id))),
         printable(&run.begun),
         run.seed,
         printable(&host.machine),
         printable(&host.kernel),
-        host.cpus,
+        record::unit::many(host.cpus.into(), "CPU"),
         printable(&host.cpu_model),
         if host.virtual_machine { ", virtual machine" } else { "" },
         printable(&host.privilege),

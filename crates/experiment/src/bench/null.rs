@@ -146,7 +146,13 @@ fn kinds(wanted: &[String]) -> Result<Vec<Kind>> {
         let found = KINDS.into_iter().find(|kind| kind == name);
         found.ok_or_else(|| Problem::input(format!("there is no kind '{name}' here")).help(KINDS.join(", ")))
     };
-    wanted.iter().map(find).collect()
+    let mut kinds: Vec<Kind> = vec![];
+    for kind in wanted.iter().map(find).collect::<Result<Vec<Kind>>>()? {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    Ok(kinds)
 }
 
 /// A pairing; none is the kernel's bridge.

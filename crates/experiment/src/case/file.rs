@@ -160,6 +160,9 @@ impl Reader<'_> {
             _ => return Err(self.no_expectation(words[0])),
         };
         match words[0].text {
+            "same" if bound == 0.0 => Err(words[2]
+                .problem(self.file, "no two arms can be shown to be the same within 0%")
+                .help("e.g. same within 5%")),
             "better" => Ok(Expectation::Better { by: bound }),
             "same" => Ok(Expectation::Same { within: bound }),
             "not-worse" => Ok(Expectation::NotWorse { within: bound }),
@@ -284,6 +287,7 @@ mod tests {
             (with("source"), "c:8:1: 'source' takes a word at least"),
             (without("expect") + "\nexpect best", "c:7:8: 'expect' takes better"),
             (without("expect") + "\nexpect same within 5", "c:7:20: '5' is not a share"),
+            (without("expect") + "\nexpect same within 0%", "c:7:20: no two arms can be shown"),
             (without("expect"), "c: no 'expect'"),
             (without("set-b"), "c: its two arms are alike"),
             (without("topology"), "c: no topology"),

@@ -67,7 +67,9 @@ fn changes(case: &MatrixCase) -> impl Iterator<Item = (&str, &CaseChange)> {
 
 /// A matrix, as the command prints it: the effect of each case in each run.
 pub fn text(matrix: &CaseMatrix) -> String {
-    let heads = matrix.runs.iter().map(|run| run.name.clone());
+    // A label may have several lines.
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let heads = matrix.runs.iter().map(|run| one_line(&run.name));
     let table = Table {
         headers: std::iter::once("case".to_owned()).chain(heads).collect(),
         rows: matrix.cases.iter().map(row).collect(),
@@ -76,7 +78,8 @@ pub fn text(matrix: &CaseMatrix) -> String {
     let mut text = table.text() + "\n";
     for (number, run) in matrix.runs.iter().enumerate() {
         let first = if number == 0 { "; the others are compared with it" } else { "" };
-        text += &format!("{}: {}, Linux {}, {}{first}\n", run.name, run.file, run.kernel, run.begun);
+        let name = one_line(&run.name);
+        text += &format!("{name}: {}, Linux {}, {}{first}\n", run.file, run.kernel, run.begun);
     }
     for case in &matrix.cases {
         for (name, change) in changes(case) {
@@ -132,6 +135,15 @@ mod tests {
         let run = |file: &str| (file.to_owned(), run("6.6", vec![]).1);
         let names: Vec<String> = matrix(&[run("a"), run("b")]).runs.into_iter().map(|run| run.name).collect();
         assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_label_of_several_lines_heads_one_column() {
+        let mut labelled = run("6.6", vec![case("tso", 2.0)]);
+        labelled.1.label = Some("igb,\n  new".into());
+        let text = text(&matrix(&[run("6.1", vec![case("tso", 2.0)]), labelled]));
+        assert!(text.starts_with("case") && text.lines().next().unwrap().contains("igb, new"), "{text}");
+        assert!(text.contains("\nigb, new: 6.6.json"), "{text}");
     }
 
     #[test]
