@@ -293,7 +293,9 @@ fn a_round_trip_feels_how_long_the_interrupts_of_a_real_driver_wait() {
         tool.env("PATHLAB_VM", &unpacked).env("PATHLAB_STATE", "/proc/none");
         tool.env("TMPDIR", folder.path()).current_dir(folder.path());
         let run = document(&finish(start(tool), LIMIT), &[0, 1]);
-        assert_eq!(run["to"]["host"]["interfaces"][0]["driver"], "igb", "{:#}", run["to"]);
+        let cards = run["to"]["host"]["interfaces"].as_array().unwrap();
+        let is_igb = |one: &Value| one["name"] == "eth0" && one["driver"] == "igb";
+        assert!(cards.iter().any(is_igb), "{:#}", run["to"]);
         let played = run["cases"][0].clone();
         let verdict = &played["verdict"];
         let open = (verdict != "as_expected").then(|| format!("{verdict}"));

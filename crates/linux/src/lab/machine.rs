@@ -74,7 +74,9 @@ impl Topology {
                     || upper.is_some_and(|(node, lower)| *node == card.node && lower == name)
             };
             over.extend(self.interfaces(&card.node).filter(|one| one.name == name));
-            names.extend(self.interfaces(&card.node).filter(is_over).map(|one| one.name.as_str()));
+            let above: Vec<&InterfaceSpec> = self.interfaces(&card.node).filter(is_over).collect();
+            // A topology may say a circle, which the kernel refuses.
+            names.extend(above.into_iter().filter(|one| !over.contains(one)).map(|one| one.name.as_str()));
         }
         let rest = self.interfaces(&card.node).filter(|one| !over.contains(one));
         over.iter().copied().chain(rest).flat_map(|one| one.addresses.iter().copied()).collect()
@@ -214,6 +216,11 @@ mod tests {
         };
         assert_eq!(by(1), ["10.0.5.1/24", "10.0.9.1/24"]);
         assert_eq!(by(2), ["10.0.9.1/24", "10.0.5.1/24"]);
+        let circle = "vm a\nvm b\nlink a:eth0 -- b:eth0\nbridge br0 on a ports eth0\nvlan v1 on a over br0 id 1\n\
+            bridge br1 on a ports v1\ninterface a:br1 address 10.0.5.1/24\ninterface b:eth0 address 10.0.5.2/24\n";
+        let mut circle = Topology::parse(circle, "x.lab").unwrap();
+        circle.bridges[0].ports.push("br1".into());
+        assert_eq!(circle.addresses_by(circle.machine("a").unwrap().cards[0].1).len(), 1);
         assert_eq!(Topology::parse(&topology.to_string(), "x.lab").unwrap(), topology);
     }
 

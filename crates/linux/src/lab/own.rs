@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use super::build;
 use super::node::{Node, refused};
 use super::topology::{InterfaceSpec, Topology};
-use crate::netlink::Netlink;
+use crate::netlink::{LinkState, Netlink};
 use crate::sys::netns;
 
 /// Makes this machine the node of that name; `cards` are the names of its ends of links with the numbers that the cards have now.
@@ -34,7 +34,7 @@ pub fn become_node(topology: &Topology, name: &str, cards: &[(String, u32)]) -> 
         let (_, index) = card.ok_or_else(|| none(format!("{} has no card", end.name)))?;
         moved.push((end, *index));
     }
-    // A number is free when all cards are away; so is a name that a driver took when it was loaded, as 'bond0'.
+    // Names and numbers are free when all cards are away, and with them what drivers made when they were loaded, as 'bond0'.
     for (end, index) in &moved {
         let gone = Netlink::open().move_link(*index, &end.link(0), aside.netns().as_fd());
         gone.map_err(|refusal| refused(&format!("interface {}", end.place()), refusal))?;
@@ -52,10 +52,13 @@ pub fn become_node(topology: &Topology, name: &str, cards: &[(String, u32)]) -> 
     build::furnish_here(topology, &node)
 }
 
-/// Deletes interfaces that have names of the node's.
+/// Deletes interfaces that have names or numbers of the node's.
 fn free_names(topology: &Topology, node: &Node) -> Result<()> {
     let links = node.links()?;
-    let mut taken =
-        links.iter().filter(|link| topology.interfaces(node.name()).any(|one| one.name == link.name));
+    let is_taken = |link: &&LinkState| {
+        let mut own = topology.interfaces(node.name());
+        own.any(|one| one.name == link.name || topology.index_of(&one.node, &one.name) == Some(link.index))
+    };
+    let mut taken = links.iter().filter(is_taken);
     taken.try_for_each(|link| node.ask(|netlink| netlink.delete(link.index)))
 }
