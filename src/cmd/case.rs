@@ -62,7 +62,7 @@ struct RunArgs {
     /// Where B has several settings and is a bug candidate, try each of them alone and name the one that makes the difference.
     #[arg(long)]
     bisect: bool,
-    /// Take stamps of one in N datagrams or round trips in each layer of the path, and name the layer in which the slower arm is slower (docs/layers.md).
+    /// Take stamps of one in N messages in each layer of the path, and name the layer in which the slower arm is slower (docs/layers.md).
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
         value_parser = super::amounts::<u32>(1..=1_000_000))]
     layers: Option<u32>,

@@ -55,7 +55,7 @@ pub struct TrialArgs {
     #[arg(long, value_name = "NAME", value_parser = figure,
         help = format!("The figure that is compared [default: the one that each test is for]: {}", names()))]
     pub figure: Option<&'static Figure>,
-    /// Take stamps of one in N datagrams or round trips in each layer of the path, and name the layer in which the slower side is slower (docs/layers.md).
+    /// Take stamps of one in N messages in each layer of the path, and name the layer in which the slower side is slower (docs/layers.md).
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
         value_parser = super::amounts::<u32>(1..=1_000_000))]
     layers: Option<u32>,

@@ -194,6 +194,54 @@ fn a_delay_of_a_connection_is_in_the_part_where_it_was_planted() {
     assert!(parts_ms(&layers).values().all(|ms| *ms < 0.3), "{split}");
 }
 
+/// What an application writes at once has the stamps of the frame with its first byte: in a full queue, and over several connections at the same time beside
+/// another one.
+#[test]
+fn a_delay_of_a_stream_is_in_the_part_where_it_was_planted() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("latency of a stream by layer", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = TestLab::up("bridge", "layers");
+    let plan = |test: &str| {
+        let plan = folder.path().join("stream.plan").display().to_string();
+        let text =
+            format!("topology bridge\nrepetitions 1\nduration 2s\ntest tcp-stream size 14480 {test}\n");
+        std::fs::write(&plan, text).unwrap();
+        plan
+    };
+
+    // TCP fills a queue of 30,000 B, which are 12 ms at 20 Mbit/s, and what is in front of that waits in the socket.
+    lab.must("s", "tc qdisc add dev p2 root tbf rate 20mbit burst 3000 limit 30000");
+    let bulk = plan("");
+    let once = || {
+        let parts = parts_ms(&measure_plan(&lab, folder.path(), &bulk));
+        let [queue, send] = ["qdisc s:p2", "send a"].map(|name| parts[name]);
+        let little = |(name, ms): (&String, &f64)| ["qdisc s:p2", "send a"].contains(&&**name) || *ms < 0.3;
+        let is_right = (3.0..12.5).contains(&queue) && send > 20.0 && parts.iter().all(little);
+        let why = (!is_right).then(|| format!("{parts:?}"));
+        (why.clone(), why)
+    };
+    assert_eq!(again::play("latency by layer", "a stream in a full queue", 3, once), None);
+    lab.must("s", "tc qdisc del dev p2 root");
+
+    // Nothing is planted: three connections, each with a first message that has no stamps, and a stranger's.
+    let strangers = [("b", ECHO), ("a", ASK)].map(|(node, program)| {
+        let mut stranger = command("ip");
+        stranger.args(["netns", "exec", &lab.netns(node), "python3", "-c", program]);
+        Kept::new(start(stranger))
+    });
+    let layers = measure_plan(&lab, folder.path(), &plan("streams 3 count 600 rate 600pps"));
+    drop(strangers);
+    let split = &layers["split"];
+    let (complete, incomplete) = (number(&split["complete"]), number(&split["incomplete"]));
+    assert!(complete > 560.0 && complete + incomplete <= 597.0, "{split}");
+    let sum: f64 = split["parts"].as_array().unwrap().iter().map(|part| number(&part["mean_ns"])).sum();
+    assert!((sum - number(&split["sum_ns"])).abs() < 1.0 && split["measured_ns"].is_null(), "{split}");
+    assert!(parts_ms(&layers)["qdisc s:p2"] < 0.1, "{split}");
+}
+
 /// The page has the section; the events of each row of the trace do not cross, and no row has the number of a process: Perfetto takes them
 /// for one, and drops events that cross.
 fn shown(folder: &Path, layers: &Value) {

@@ -62,7 +62,7 @@ pub struct StampPlace {
 /// One message and its stamps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StampedMessage {
-    /// Its number.
+    /// Its number; of a stream over several connections the sender's port is above the lowest 32 bits.
     pub sequence: u64,
     /// When it was to leave, `CLOCK_MONOTONIC` in nanoseconds: what the application measures latency from. On a connection, whose messages do not say that, the
     /// begin of the system call that sent it.

@@ -65,7 +65,7 @@ impl Stamp {
         let word = |at: i16| u32_at(bytes, at as usize);
         let point = *POINTS.get(word(AT_POINT)? as usize)?;
         let ids = long(AT_IDS)?;
-        let by_process = point == StampPoint::Returned;
+        let by_process = matches!(point, StampPoint::Called | StampPoint::Returned);
         let of_interface = !by_process && point != StampPoint::Delivered;
         Some(Stamp {
             at_ns: long(AT_TIME)?,
@@ -108,7 +108,10 @@ impl Gathered {
             planned_ns: stamp.origin_ns(),
             ..StampedMessage::default()
         };
-        self.messages.entry(stamp.sequence).or_insert_with(empty);
+        let message = self.messages.entry(stamp.sequence).or_insert_with(empty);
+        if stamp.place.point == StampPoint::Called {
+            begin(message, stamp.at_ns);
+        }
         if stamp.place.point == StampPoint::Queued && stamp.called_ns > 0 {
             self.call(&stamp);
         }
@@ -164,6 +167,13 @@ impl Gathered {
         messages.iter_mut().for_each(|message| message.stamps.sort_by_key(|(_, at)| *at));
         (places, messages)
     }
+}
+
+/// The call that sends it is known last of all, when it returns, and is what its times are counted from.
+fn begin(message: &mut StampedMessage, called_ns: u64) {
+    let later = message.planned_ns.wrapping_sub(called_ns) as i64;
+    message.planned_ns = called_ns;
+    message.stamps.iter_mut().for_each(|(_, at)| *at = at.wrapping_add(later));
 }
 
 #[cfg(test)]

@@ -69,6 +69,19 @@ fn without_a_plan_the_call_is_the_origin() {
     assert_eq!(points(gathered), [(Queued, 0), (Started, 100)]);
 }
 
+/// Of a stream the call is told when it returns, in front of what the frames showed or behind it.
+#[test]
+fn a_call_that_is_told_last_is_the_origin() {
+    use StampPoint::*;
+    let unplanned = |point, at_ns| Stamp { planned_ns: 0, ..stamp(0, point, at_ns) };
+    let stamps = [unplanned(Called, 1200), unplanned(Queued, 1500), unplanned(Returned, 2100)];
+    for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0]] {
+        let mut gathered = Gathered::new(1);
+        order.iter().for_each(|number: &usize| gathered.take(stamps[*number]));
+        assert_eq!(points(gathered), [(Called, 0), (Queued, 300), (Returned, 900)], "{order:?}");
+    }
+}
+
 proptest! {
     /// However many there are: at most the bound, all that the final share chooses, and each with all of its stamps.
     #[test]

@@ -8,7 +8,7 @@ use super::super::btf::Btf;
 use super::super::tracepoints::words;
 
 /// What the programs read: structure, path, bytes.
-const MEMBERS: [(&str, &str, u32); 12] = [
+const MEMBERS: [(&str, &str, u32); 13] = [
     ("sk_buff", "head", 8),
     ("sk_buff", "data", 8),
     ("sk_buff", "network_header", 2),
@@ -21,6 +21,7 @@ const MEMBERS: [(&str, &str, u32); 12] = [
     ("tcp_sock", "rcv_nxt", 4),
     ("tcp_sock", "copied_seq", 4),
     ("tcp_sock", "bytes_received", 8),
+    ("tcp_sock", "write_seq", 4),
 ];
 
 /// Where the running kernel keeps what the programs read; every number from BTF.
@@ -71,6 +72,8 @@ pub enum LayerEvent {
     Ready,
     /// A connection has given bytes to the application; asked for where messages are known by their place among these.
     Consume,
+    /// A call has given bytes to a socket; asked for where messages are what an application writes at once (Linux 6.3).
+    Sent,
     /// A system call begins.
     SysEnter,
     /// A system call ends.
@@ -79,7 +82,7 @@ pub enum LayerEvent {
 
 impl LayerEvent {
     /// All of them.
-    pub const ALL: [LayerEvent; 9] = [
+    pub const ALL: [LayerEvent; 10] = [
         LayerEvent::Queue,
         LayerEvent::Start,
         LayerEvent::Backlog,
@@ -87,6 +90,7 @@ impl LayerEvent {
         LayerEvent::Receive,
         LayerEvent::Ready,
         LayerEvent::Consume,
+        LayerEvent::Sent,
         LayerEvent::SysEnter,
         LayerEvent::SysExit,
     ];
@@ -101,6 +105,7 @@ impl LayerEvent {
             LayerEvent::Receive => "netif_receive_skb",
             LayerEvent::Ready => "sk_data_ready",
             LayerEvent::Consume => "tcp_rcv_space_adjust",
+            LayerEvent::Sent => "sock_send_length",
             LayerEvent::SysEnter => "sys_enter",
             LayerEvent::SysExit => "sys_exit",
         }
@@ -109,7 +114,7 @@ impl LayerEvent {
     /// The stamp that it takes, or prepares.
     pub fn point(self) -> StampPoint {
         match self {
-            LayerEvent::SysEnter => StampPoint::Called,
+            LayerEvent::SysEnter | LayerEvent::Sent => StampPoint::Called,
             LayerEvent::Queue => StampPoint::Queued,
             LayerEvent::Start => StampPoint::Started,
             LayerEvent::Backlog | LayerEvent::Gro => StampPoint::Arrived,
@@ -126,6 +131,7 @@ impl LayerEvent {
             LayerEvent::Queue
                 | LayerEvent::Receive
                 | LayerEvent::Consume
+                | LayerEvent::Sent
                 | LayerEvent::SysEnter
                 | LayerEvent::SysExit
         )
@@ -136,7 +142,7 @@ words! {
     /// The 64-bit words that a CPU has once.
     Cell {
         /// Runs of the first program; the others' follow, in the order of [`LayerEvent::ALL`].
-        Runs0, Runs1, Runs2, Runs3, Runs4, Runs5, Runs6, Runs7, Runs8,
+        Runs0, Runs1, Runs2, Runs3, Runs4, Runs5, Runs6, Runs7, Runs8, Runs9,
         /// Stamps that found no room.
         Lost,
         /// 1 when the frame that the protocols got last on this CPU is a chosen one.

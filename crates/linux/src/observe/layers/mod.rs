@@ -4,8 +4,8 @@
 //! [`record::LayerObservation`]. **Why events and not `SO_TIMESTAMPING`.** A socket's stamps tell of its own host's queue and driver; events tell of every interface
 //! of every node on the way, of the socket's queue, and need nothing of the application.
 //!
-//! **What it cannot see.** Frames without a buffer (XDP, AF_XDP), messages behind a first one in a buffer (segmentation offload, several
-//! requests in one segment). What was not stamped is missing in its message, and counted by whoever concludes.
+//! **What it cannot see.** Frames without a buffer (XDP, AF_XDP), datagrams behind a first one in a buffer (segmentation offload), several
+//! requests in one segment. What was not stamped is missing in its message, and counted by whoever concludes.
 //!
 //! **Price.** `docs/layers.md`. Needs `CAP_BPF` and `CAP_PERFMON`. Nothing is pinned: all ends with the process.
 
@@ -28,7 +28,8 @@ use record::{Problem, Result, TestSpec};
 
 use self::gather::{Gathered, RawPlace, Stamp};
 use self::layout::{Cell, LayerEvent, Layout};
-use self::program::{Choice, Exchange, MapFds, Numbering, assemble};
+use self::program::connection::Place;
+use self::program::{Choice, Exchange, MapFds, Numbering, Writes, assemble};
 use super::Actor;
 use super::btf;
 use super::flow::Flow;
@@ -42,8 +43,6 @@ use crate::sys::netns;
 const ENOUGH_RUNS: u64 = 20_000;
 /// Threads of the two ends.
 const MOST_THREADS: u32 = 1024;
-/// Requests and responses.
-const DIRECTIONS: u32 = 2;
 /// Nodes whose interfaces are compared one by one.
 const MOST_NODES: usize = 64;
 /// Bytes of the ring: some 30,000 stamps.
@@ -95,9 +94,6 @@ pub fn check_layers() -> Result<()> {
 /// Why the messages of such a test have no stamps.
 fn unfit(spec: &TestSpec) -> Option<&'static str> {
     match () {
-        () if spec.kind.is_tcp() && !spec.kind.is_round_trip() => {
-            Some("a stream of bytes has no messages whose way could be told")
-        }
         () if spec.kind.is_by_port() => Some("frames that are sent and taken by ports pass no socket"),
         () if spec.gso > 1 || spec.gro => {
             Some("a super-frame has many messages, and its event shows the first")
@@ -114,10 +110,15 @@ fn numbering(spec: &TestSpec, flow: &Flow) -> Option<Numbering> {
     if !spec.kind.is_tcp() {
         return flow.stream.map(Numbering::InHeader);
     }
+    let port = *flow.ports.first()?;
+    let fits = |size: u32| (1..=i32::MAX as u32).contains(&size);
+    if !spec.kind.is_round_trip() {
+        let writes = Writes { port, size: spec.message_size(), connections: spec.streams };
+        return fits(writes.size).then_some(Numbering::OfStream(writes));
+    }
     let (request, response) = (spec.size, spec.response_size() as u32);
-    let fits = request > 0 && response > 0;
-    let port = *flow.ports.first().filter(|_| fits)?;
-    Some(Numbering::ByPosition(Exchange { port, request, response }))
+    let exchange = Exchange { port, request, response };
+    (fits(request) && fits(response)).then_some(Numbering::ByPosition(exchange))
 }
 
 impl LayerWatch {
@@ -251,7 +252,7 @@ struct Programs {
     cell: bpf::Map,
     _calls: bpf::Map,
     _takes: bpf::Map,
-    _bases: bpf::Map,
+    _places: bpf::Map,
     ring: EventRing,
     /// While it is open the kernel measures the programs.
     measuring: Option<OwnedFd>,
@@ -283,7 +284,7 @@ impl Programs {
             cell: map(bpf::MAP_PERCPU_ARRAY, 4, Cell::COUNT as u32 * 8, 1, "pathlab_cell")?,
             _calls: map(bpf::MAP_HASH, 4, 8, MOST_THREADS, "pathlab_calls")?,
             _takes: map(bpf::MAP_HASH, 4, 8, MOST_THREADS, "pathlab_takes")?,
-            _bases: map(bpf::MAP_HASH, 4, 8, DIRECTIONS, "pathlab_bases")?,
+            _places: map(bpf::MAP_HASH, 4, Place::BYTES, choice.places(), "pathlab_places")?,
             ring: EventRing::create(RING_BYTES, "pathlab_stamps").map_err(made)?,
             measuring: bpf::measure_programs().ok(),
             missing: vec![],
@@ -299,7 +300,7 @@ impl Programs {
             cell: self.cell.raw_fd(),
             calls: self._calls.raw_fd(),
             takes: self._takes.raw_fd(),
-            bases: self._bases.raw_fd(),
+            places: self._places.raw_fd(),
             ring: self.ring.raw_fd(),
         };
         for event in LayerEvent::ALL.into_iter().filter(|event| choice.asks(*event)) {

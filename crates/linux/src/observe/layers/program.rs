@@ -2,20 +2,19 @@
 //!
 //! **What.** One program for each [`LayerEvent`]. Those at events of frames find the header of a test message behind the IP header, compare its
 //! stream, and put a stamp into a ring if its number is a chosen one and the interface is in one of the lab's
-//! namespaces. Of a connection the number comes from the place of a segment's first byte ([`Numbering::ByPosition`]). Those at system calls remember when a thread of the test began to send, and where the one that receives wants its messages; when that call returns, what it
+//! namespaces. Of a connection the number comes from the place of a segment's bytes ([`connection`]). Those at system calls remember when a thread of the test began to send, and where the one that receives wants its messages; when that call returns, what it
 //! brought is read there.
 //!
 //! **Why the application's own memory.** No event of a UDP socket has the buffer that it gives to the application: Linux 6.18 copies it without one, and frees it
 //! later and on another CPU.
-//!
-//! **Where the bytes of a connection begin** is told by the connection itself, whenever its application takes some: the next number that it expects less
-//! the bytes that it has got. A segment belongs to a message if it begins with it; the rest of a message that is longer has no stamps.
 //!
 //! **A socket that can be read** has no frame in its event. It follows the frame's own event on the same CPU within the same soft interrupt, so each CPU
 //! marks the chosen frame that the protocols got last, any next frame takes the mark away, and the socket must have the frame's port.
 //!
 //! **Price.** A frame that is not chosen: two or three small reads and some thirty instructions at each event. A system call of anybody: 20
 //! instructions at its begin and at its end.
+
+pub mod connection;
 
 use ::bpf::{AssembleError, Assembler, Label, Op, Reg::*, When, Width, Width::*};
 use record::layers::{SPREAD, highest_chosen};
@@ -37,8 +36,8 @@ pub struct MapFds {
     /// Where each thread of the test wants the messages of its system call, or the number of the one that it took from a connection, plus one; 0: it is
     /// in none, or took none.
     pub takes: i32,
-    /// Of requests and of responses ([`RESPONSES`]): what to add to the sequence number of a segment to have the place of its first byte among the messages.
-    pub bases: i32,
+    /// Of each direction of an exchange, or each connection of a stream: where its bytes are ([`connection`]).
+    pub places: i32,
     /// The ring.
     pub ring: i32,
 }
@@ -50,6 +49,8 @@ pub enum Numbering {
     InHeader(u8),
     /// The place of its first byte on a connection: all messages of a direction have one size.
     ByPosition(Exchange),
+    /// The same, of calls that write to connections which carry nothing back.
+    OfStream(Writes),
 }
 
 /// The messages of a connection: requests to a port, and responses from there.
@@ -61,6 +62,18 @@ pub struct Exchange {
     pub request: u32,
     /// Bytes of a response, at least one.
     pub response: u32,
+}
+
+/// The messages of a stream: what its application hands over at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Writes {
+    /// The receiver's port.
+    pub port: u16,
+    /// Bytes of each, at least one.
+    pub size: u32,
+    /// Connections. One is known without the sender's port, which may be translated on the way; several by it, which is then also above the lowest 32 bits
+    /// of the numbers of their messages.
+    pub connections: u32,
 }
 
 /// Which messages are chosen, and where they are looked for.
@@ -89,7 +102,7 @@ impl Choice {
     fn bytes(&self) -> u32 {
         let behind = match self.numbering {
             Numbering::InHeader(_) => TRANSPORT as u32 + wire::message::LENGTH as u32,
-            Numbering::ByPosition(_) => TCP_HEADER,
+            Numbering::ByPosition(_) | Numbering::OfStream(_) => TCP_HEADER,
         };
         self.ip_bytes() as u32 + behind
     }
@@ -103,13 +116,28 @@ impl Choice {
     fn calls(&self) -> [i32; 2] {
         match self.numbering {
             Numbering::InHeader(_) => [libc::SYS_sendmmsg as i32, libc::SYS_recvmmsg as i32],
-            Numbering::ByPosition(_) => [libc::SYS_sendto as i32, libc::SYS_recvfrom as i32],
+            Numbering::ByPosition(_) | Numbering::OfStream(_) => {
+                [libc::SYS_sendto as i32, libc::SYS_recvfrom as i32]
+            }
         }
     }
 
     /// Whether there is something to do at such an event.
     pub fn asks(&self, event: LayerEvent) -> bool {
-        event != LayerEvent::Consume || matches!(self.numbering, Numbering::ByPosition(_))
+        match event {
+            LayerEvent::Consume => !matches!(self.numbering, Numbering::InHeader(_)),
+            LayerEvent::Sent => matches!(self.numbering, Numbering::OfStream(_)),
+            LayerEvent::Ready | LayerEvent::SysExit => !matches!(self.numbering, Numbering::OfStream(_)),
+            _ => true,
+        }
+    }
+
+    /// Directions or connections whose bytes have places of their own.
+    pub fn places(&self) -> u32 {
+        match self.numbering {
+            Numbering::OfStream(writes) => writes.connections.max(1),
+            _ => connection::DIRECTIONS,
+        }
     }
 }
 
@@ -119,8 +147,6 @@ const UDP: u8 = 17;
 const TRANSPORT: i16 = 8;
 /// Bytes of a TCP header without options.
 const TCP_HEADER: u32 = 20;
-/// What each direction of a connection begins with, before its messages: a greeting, which is the header of one (`load`, `traffic/tcp.rs`).
-const GREETING: i32 = wire::message::LENGTH as i32;
 
 // Kernel functions by number (include/uapi/linux/bpf.h).
 const MAP_LOOKUP: i32 = 1;
@@ -138,10 +164,6 @@ pub const MOST_RECEIVED: i32 = 128;
 /// Bytes of a `struct mmsghdr`, and where it has the address of its pieces.
 const MESSAGE_HEADER: i32 = size_of::<libc::mmsghdr>() as i32;
 const PIECES: i32 = std::mem::offset_of!(libc::msghdr, msg_iov) as i32;
-
-/// What the two directions of a connection are called in the map of bases. Not by their ports: that of the sender may be translated on the way.
-const REQUESTS: i32 = 0;
-const RESPONSES: i32 = 1;
 
 // Places on the stack, as distances from the frame pointer.
 const STAMP: i16 = -56;
@@ -178,6 +200,7 @@ pub fn assemble(
         LayerEvent::Receive => builder.receive(),
         LayerEvent::Ready => builder.ready(),
         LayerEvent::Consume => builder.consume(),
+        LayerEvent::Sent => builder.sent(),
         LayerEvent::SysEnter => builder.sys_enter(),
         LayerEvent::SysExit => builder.sys_exit(),
     }
@@ -212,23 +235,25 @@ impl Builder<'_> {
         self.find_sent();
         self.choose();
         self.note_place();
-        self.note_thread();
-        self.note_call();
-        self.show();
+        if !self.is_stream() {
+            self.note_thread();
+            self.note_call();
+        }
+        self.show_chosen();
     }
 
     fn start(&mut self) {
         self.find_sent();
         self.choose();
         self.note_place();
-        self.show();
+        self.show_chosen();
     }
 
     fn arrive(&mut self) {
         self.find_received();
         self.choose();
         self.note_place();
-        self.show();
+        self.show_chosen();
     }
 
     fn receive(&mut self) {
@@ -236,8 +261,11 @@ impl Builder<'_> {
         self.find_received();
         self.choose();
         self.note_place();
-        self.mark();
-        self.show();
+        // Whether a socket of a stream can be read says nothing of a frame: it may wait for one that was lost, or for the one who has the socket.
+        if !self.is_stream() {
+            self.mark();
+        }
+        self.show_chosen();
     }
 
     /// The mark's words are those of the stamp.
@@ -271,85 +299,6 @@ impl Builder<'_> {
         self.show();
     }
 
-    /// What an application has of a connection, which the event has: where its bytes begin, and the number of the message that is now whole.
-    fn consume(&mut self) {
-        let Numbering::ByPosition(exchange) = self.choice.numbering else { return };
-        self.only_ours();
-        self.a.load(B8, R8, R6, 0);
-        self.of_socket(exchange);
-        self.member(VALUE, 4, "rcv_nxt");
-        self.a.load(B4, R9, R10, VALUE);
-        self.member(VALUE, 4, "copied_seq");
-        self.a.load(B4, R1, R10, VALUE);
-        // Bytes that are not taken yet, by numbers of 32 bits, which begin anew.
-        self.a.op_reg(Op::Move, R2, R9);
-        self.a.op_reg(Op::Subtract, R2, R1);
-        self.a.op(Op::ShiftLeft, R2, 32);
-        self.a.op(Op::ShiftRight, R2, 32);
-        self.a.store(B8, R10, MESSAGE, R2);
-        self.member(VALUE, 8, "bytes_received");
-        self.a.load(B8, R1, R10, VALUE);
-        self.a.op(Op::Subtract, R1, GREETING);
-        self.a.op_reg(Op::Move, R2, R1);
-        self.a.op_reg(Op::Subtract, R1, R9);
-        self.a.store(B8, R10, VALUE, R1);
-        self.a.load(B8, R1, R10, MESSAGE);
-        self.a.op_reg(Op::Subtract, R2, R1);
-        self.a.op_reg(Op::Move, R9, R2);
-        self.put(self.maps.bases);
-        self.a.op_reg(Op::Move, R2, R9);
-        self.number();
-        // The number that the position has is the next one's. The first message tells where they begin, and has no stamps.
-        self.a.op(Op::Subtract, R2, 1);
-        self.a.jump_if(R2, When::SignedAtMost, 0, self.out);
-        self.choose_number(self.out);
-        self.a.load(B8, R1, R10, STAMP + AT_SEQUENCE);
-        self.a.op(Op::Add, R1, 1);
-        self.a.store(B8, R10, VALUE, R1);
-        self.a.load(B4, R1, R10, STAMP + AT_IDS);
-        self.a.store(B8, R10, KEY, R1);
-        self.put(self.maps.takes);
-    }
-
-    /// Goes on if the socket at `R8` is an end of the test's connection: what it gets is then in the key, and the size of that in the scratch place.
-    fn of_socket(&mut self, exchange: Exchange) {
-        let (receiver, sized) = (self.a.label(), self.a.label());
-        self.a.op_reg(Op::Move, R3, R8);
-        self.read(VALUE, 2, self.layout.at("sock", "__sk_common.skc_num"), self.out);
-        self.a.load(B2, R1, R10, VALUE);
-        self.a.jump_if(R1, When::Equal, exchange.port.into(), receiver);
-        self.a.op_reg(Op::Move, R3, R8);
-        self.read(VALUE, 2, self.layout.at("sock", "__sk_common.skc_dport"), self.out);
-        self.expect(B2, VALUE, u16::from_ne_bytes(exchange.port.to_be_bytes()).into(), self.out);
-        self.direction(RESPONSES, exchange.response);
-        self.a.jump(sized);
-        self.a.place(receiver);
-        self.direction(REQUESTS, exchange.request);
-        self.a.place(sized);
-    }
-
-    fn direction(&mut self, direction: i32, bytes: u32) {
-        self.a.store_imm(B8, R10, KEY, direction);
-        self.a.store_imm(B8, R10, SCRATCH, bytes as i32);
-    }
-
-    /// Copies a member of the connection at `R8` to the stack.
-    fn member(&mut self, to: i16, bytes: u32, path: &'static str) {
-        self.a.op_reg(Op::Move, R3, R8);
-        self.read(to, bytes, self.layout.at("tcp_sock", path), self.out);
-    }
-
-    /// From a place among the bytes, in `R2`, to the number of the message that begins there; goes on if one does.
-    fn number(&mut self) {
-        self.a.jump_if(R2, When::SignedBelow, 0, self.out);
-        self.a.load(B8, R1, R10, SCRATCH);
-        self.a.op_reg(Op::Move, R3, R2);
-        self.a.op_reg(Op::Divide, R3, R1);
-        self.a.op_reg(Op::Multiply, R1, R3);
-        self.a.jump_if_reg(R1, When::NotEqual, R2, self.out);
-        self.a.op_reg(Op::Move, R2, R3);
-    }
-
     fn sys_enter(&mut self) {
         let sends = self.a.label();
         let [send, receive] = self.choice.calls();
@@ -381,7 +330,7 @@ impl Builder<'_> {
         self.note_time();
         match self.choice.numbering {
             Numbering::InHeader(stream) => self.received_messages(stream),
-            Numbering::ByPosition(_) => {
+            Numbering::ByPosition(_) | Numbering::OfStream(_) => {
                 self.a.op(Op::Subtract, R6, 1);
                 self.a.store(B8, R10, STAMP + AT_SEQUENCE, R6);
                 self.show();
@@ -513,40 +462,9 @@ impl Builder<'_> {
         match choice.numbering {
             Numbering::InHeader(stream) => self.judge(stream, self.out),
             Numbering::ByPosition(exchange) => self.judge_segment(exchange, ip),
+            Numbering::OfStream(writes) => self.judge_writes(writes, ip),
         }
         self.note_time();
-    }
-
-    /// Goes on if the segment on the stack is one of the connection and begins with a chosen message: its number is then in the stamp. Where the 32 bits of
-    /// sequence numbers begin anew, the messages that are under way then (one, where each waits for its answer) have no stamps, or those of another number.
-    fn judge_segment(&mut self, exchange: Exchange, ip: i16) {
-        let (request, sized) = (self.a.label(), self.a.label());
-        let port = u16::from_ne_bytes(exchange.port.to_be_bytes()).into();
-        self.a.load(B2, R1, R10, SEGMENT + 2);
-        self.a.jump_if(R1, When::Equal, port, request);
-        self.expect(B2, SEGMENT, port, self.out);
-        self.direction(RESPONSES, exchange.response);
-        self.a.jump(sized);
-        self.a.place(request);
-        self.direction(REQUESTS, exchange.request);
-        self.a.place(sized);
-        // Only what has data: bytes behind the IP header less those of the TCP header, which are the high four bits times four.
-        let (length, own) = if self.choice.family == 6 { (4, 0) } else { (2, 20) };
-        self.a.load(B2, R2, R10, ip + length);
-        self.a.from_big_endian(R2, B2);
-        self.a.op(Op::Subtract, R2, own);
-        self.a.load(B1, R1, R10, SEGMENT + 12);
-        self.a.op(Op::ShiftRight, R1, 4);
-        self.a.op(Op::ShiftLeft, R1, 2);
-        self.a.jump_if_reg(R2, When::SignedAtMost, R1, self.out);
-        self.look_up(self.maps.bases, self.out);
-        self.a.load(B8, R2, R0, 0);
-        self.a.load(B4, R1, R10, SEGMENT + 4);
-        self.a.from_big_endian(R1, B4);
-        self.a.op_reg(Op::Add, R2, R1);
-        self.number();
-        self.a.jump_if(R2, When::Equal, 0, self.out);
-        self.choose_number(self.out);
     }
 
     /// Goes on if the message on the stack is a chosen one: its number and its planned time are then in the stamp.
@@ -565,6 +483,11 @@ impl Builder<'_> {
     /// Goes on if the number in `R2`, which is then in the stamp, is a chosen one.
     fn choose_number(&mut self, no: Label) {
         self.a.store(B8, R10, STAMP + AT_SEQUENCE, R2);
+        self.only_chosen(no);
+    }
+
+    /// Goes on if one of `every` numbers like that in `R2` is.
+    fn only_chosen(&mut self, no: Label) {
         // Only the product's 32 low bits count; the immediate's sign is in those above.
         self.a.op(Op::Multiply, R2, SPREAD as i32);
         self.a.jump_if_u32(R2, When::Above, highest_chosen(self.choice.every.into()), no);
@@ -625,9 +548,16 @@ impl Builder<'_> {
         self.a.store(B8, R0, 0, R1);
         self.a.jump(done);
         self.a.place(absent);
+        self.put_new(map, VALUE);
+        self.a.place(done);
+    }
+
+    /// Puts what lies there under the key, which has nothing yet; what finds no room is counted.
+    fn put_new(&mut self, map: i32, value: i16) {
+        let done = self.a.label();
         self.a.load_map(R1, map);
         self.stack(R2, KEY);
-        self.stack(R3, VALUE);
+        self.stack(R3, value);
         self.a.op(Op::Move, R4, 0);
         self.a.call(MAP_UPDATE);
         self.a.jump_if(R0, When::Equal, 0, done);

@@ -9,15 +9,16 @@ use record::layers::{StampPoint, is_chosen};
 use wire::message::Message;
 
 use super::super::gather::{RawPlace, Stamp};
+use super::connection::Place;
 use super::*;
 use crate::observe::tracepoints::{PROBE_READ_KERNEL, TIME};
 
 const CONTEXT: u64 = 0x1_0000;
 const CELL: u64 = 0x2_0000;
-/// A word for each thread, of each of two maps, and one for each direction.
+/// A word for each thread, of each of two maps, and three for each direction or connection.
 const CALLS: u64 = 0x3_0000;
 const TAKES: u64 = 0x4_0000;
-const BASES: u64 = 0xb_0000;
+const PLACES: u64 = 0xb_0000;
 const SKB: u64 = 0x5_0000;
 const HEAD: u64 = 0x6_0000;
 const DEVICES: u64 = 0x7_0000;
@@ -29,12 +30,15 @@ const HEADERS: u64 = 0x10_0000;
 const PIECE_LIST: u64 = 0x20_0000;
 const BUFFERS: u64 = 0x30_0000;
 const BUFFER_BYTES: u64 = 128;
-const MAPS: MapFds = MapFds { cell: 3, calls: 4, takes: 5, ring: 6, bases: 7 };
+const MAPS: MapFds = MapFds { cell: 3, calls: 4, takes: 5, ring: 6, places: 7 };
 const OURS: [u32; 2] = [4_026_532_001, 4_026_532_002];
 const PROCESSES: [u32; 2] = [700, 0x8000_0001];
 const STREAM: u8 = 0x5a;
 /// The messages of the connection.
 const EXCHANGE: Exchange = Exchange { port: 701, request: 3, response: 5 };
+/// The messages of one connection and of several.
+const WRITES: Writes = Writes { port: 701, size: 3, connections: 1 };
+const MANY_WRITES: Writes = Writes { connections: 2, ..WRITES };
 /// Where the IP header is behind the begin of the buffer.
 const NETWORK: u16 = 78;
 
@@ -50,7 +54,7 @@ struct Kernel {
 
 fn word_of(map: i32, key: u32) -> u64 {
     match map {
-        map if map == MAPS.bases => BASES + u64::from(key) * 8,
+        map if map == MAPS.places => PLACES + u64::from(key) * u64::from(Place::BYTES),
         map if map == MAPS.calls => CALLS + u64::from(key) * 8,
         _ => TAKES + u64::from(key) * 8,
     }
@@ -77,8 +81,9 @@ impl Host for Kernel {
             MAP_UPDATE if !self.has_room => Ok(u64::MAX),
             MAP_UPDATE => {
                 let thread = memory.read(r[1], 4)? as u32;
-                let value = memory.bytes(r[2], 8)?.to_vec();
-                memory.bytes(word_of(map, thread), 8)?.copy_from_slice(&value);
+                let bytes = if map == MAPS.places { Place::BYTES as usize } else { 8 };
+                let value = memory.bytes(r[2], bytes)?.to_vec();
+                memory.bytes(word_of(map, thread), bytes)?.copy_from_slice(&value);
                 self.known.insert((map, thread), ());
                 Ok(0)
             }
@@ -121,6 +126,8 @@ enum Happens {
     Take(Vec<Vec<u8>>, i64),
     /// A system call that takes bytes from a connection, in one or more pieces: the socket after each.
     Consume(Vec<Socket>),
+    /// A system call that gives bytes to a connection: the ports of its socket, the bytes that it was ever given, and what the call returned.
+    Sent([u16; 2], u64, i64),
     /// One that has nothing to do with messages.
     OtherCall(u64),
 }
@@ -146,9 +153,10 @@ struct Machine {
 impl Machine {
     fn new(choice: &Choice) -> Machine {
         let (mut memory, layout) = (Memory::default(), Layout::spread());
-        for at in [CONTEXT, CALLS, TAKES, BASES, SKB, SOCK, REGISTERS] {
+        for at in [CONTEXT, CALLS, TAKES, SKB, SOCK, REGISTERS] {
             memory.insert(at, vec![0; 1024]);
         }
+        memory.insert(PLACES, vec![0; 1024 * Place::BYTES as usize]);
         memory.insert(CELL, vec![0; Cell::COUNT * 8]);
         memory.insert(PIECE_LIST, vec![0; 200 * 16]);
         let mut machine =
@@ -219,6 +227,13 @@ impl Machine {
                 }
                 self.run(LayerEvent::SysExit, [REGISTERS, 3]);
             }
+            Happens::Sent([own, other], written, returned) => {
+                self.member(SOCK, "sock", "__sk_common.skc_num", &own.to_le_bytes());
+                self.member(SOCK, "sock", "__sk_common.skc_dport", &other.to_be_bytes());
+                let next = first(*other).wrapping_add(*written as u32);
+                self.member(SOCK, "tcp_sock", "write_seq", &next.to_le_bytes());
+                self.run(LayerEvent::Sent, [SOCK, *returned as u64]);
+            }
             Happens::OtherCall(number) => {
                 self.run(LayerEvent::SysEnter, [REGISTERS, *number]);
                 self.run(LayerEvent::SysExit, [REGISTERS, 3]);
@@ -254,8 +269,9 @@ struct Plain<'a> {
     runs: u64,
     calls: BTreeMap<u32, u64>,
     takers: Vec<u32>,
-    /// Of requests and of responses: the sequence number that is expected next, and the place of its byte among the messages.
-    expected: BTreeMap<bool, (u32, i64)>,
+    /// Of requests, of responses or of a connection: the sequence number that is expected next, the place of its byte among the messages, and that of the first
+    /// byte that was not taken.
+    expected: BTreeMap<u32, (u32, [i64; 2])>,
     mark: Option<(Message, u16, u32)>,
 }
 
@@ -269,32 +285,64 @@ impl Plain<'_> {
         is_chosen(number, self.choice.every.into())
     }
 
+    /// The place of a byte among the messages, by the nearest number.
+    fn place(&self, key: u32, sequence: u32) -> Option<i64> {
+        let (expected, [place, _]) = self.expected.get(&key)?;
+        Some(place + i64::from(sequence.wrapping_sub(*expected).cast_signed()))
+    }
+
     /// The number of the message that begins with that byte of a direction, if one does.
-    fn number(&self, is_response: bool, sequence: u32, size: u32) -> Option<u64> {
-        let (expected, place) = self.expected.get(&is_response)?;
-        let place = u64::try_from(place + i64::from(sequence) - i64::from(*expected)).ok()?;
+    fn number(&self, key: u32, sequence: u32, size: u32) -> Option<u64> {
+        let place = u64::try_from(self.place(key, sequence)?).ok()?;
         (place > 0 && place.is_multiple_of(size.into())).then_some(place / u64::from(size))
     }
 
-    /// A segment with data that begins with a message.
-    fn in_segment(&self, frame: &[u8], header: usize) -> Option<Message> {
+    /// The chosen messages of a stream that begin among these bytes, by a look at every byte.
+    fn begun(&self, key: u32, bytes: std::ops::Range<i64>) -> Vec<Message> {
+        if bytes.start < 0 {
+            return vec![];
+        }
+        let size = i64::from(WRITES.size);
+        let begun = bytes.filter(|at| *at > 0 && at % size == 0).map(|at| (at / size) as u64);
+        let chosen = begun.take(connection::MOST_BEGUN as usize).filter(|number| self.is_chosen(*number));
+        let message = |number| Message {
+            stream: STREAM,
+            flags: Flags::DATA,
+            sequence: u64::from(key) << 32 | number,
+            planned_ns: 0,
+        };
+        chosen.map(message).collect()
+    }
+
+    /// What a connection is called whose sender has that port.
+    fn key(&self, port: u16) -> u32 {
+        if self.choice.numbering == Numbering::OfStream(MANY_WRITES) { port.into() } else { 0 }
+    }
+
+    /// A segment with data that begins with a message, or has the begin of some of a stream.
+    fn in_segment(&self, frame: &[u8], header: usize) -> Option<Vec<Message>> {
         let short = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().unwrap()));
         let segment = frame.get(header..).filter(|segment| segment.len() >= 20)?;
         let (source, port) = (short(header)?, short(header + 2)?);
         let (is_response, size) = match EXCHANGE.port {
-            ours if ours == port => (false, EXCHANGE.request),
-            ours if ours == source => (true, EXCHANGE.response),
+            ours if ours == port => (0, EXCHANGE.request),
+            ours if ours == source => (1, EXCHANGE.response),
             _ => return None,
         };
         let behind_ip =
             if header == 40 { i32::from(short(4)?) } else { i32::from(short(2)?) - header as i32 };
         let sequence = u32::from_be_bytes(segment[4..8].try_into().unwrap());
+        let data = i64::from(behind_ip - i32::from(segment[12] >> 4) * 4);
+        if let Numbering::OfStream(_) = self.choice.numbering {
+            let at = self.place(self.key(source), sequence).filter(|_| is_response == 0)?;
+            return Some(self.begun(self.key(source), at..at + data));
+        }
         let number = self.number(is_response, sequence, size).filter(|number| self.is_chosen(*number))?;
-        let has_data = behind_ip > i32::from(segment[12] >> 4) * 4;
-        has_data.then_some(Message { stream: STREAM, flags: Flags::DATA, sequence: number, planned_ns: 0 })
+        let message = Message { stream: STREAM, flags: Flags::DATA, sequence: number, planned_ns: 0 };
+        (data > 0).then(|| vec![message])
     }
 
-    fn in_frame(&self, frame: &[u8]) -> Option<Message> {
+    fn in_frame(&self, frame: &[u8]) -> Option<Vec<Message>> {
         let (header, protocol) = if self.choice.family == 6 { (40, 6) } else { (20, 9) };
         let first = *frame.first()?;
         let fits = if self.choice.family == 6 { first >> 4 == 6 } else { first == 0x45 };
@@ -302,8 +350,8 @@ impl Plain<'_> {
             return None;
         }
         match self.choice.numbering {
-            Numbering::InHeader(_) => self.message(frame.get(header + 8..)?),
-            Numbering::ByPosition(_) => self.in_segment(frame, header),
+            Numbering::InHeader(_) => self.message(frame.get(header + 8..)?).map(|message| vec![message]),
+            _ => self.in_segment(frame, header),
         }
     }
 
@@ -338,15 +386,18 @@ impl Plain<'_> {
                 if *at == LayerEvent::Receive {
                     self.mark = None;
                 }
-                let (Some(message), Some(&namespace)) = (self.in_frame(&frame.bytes), OURS.get(*device))
+                let (Some(messages), Some(&namespace)) = (self.in_frame(&frame.bytes), OURS.get(*device))
                 else {
                     return;
                 };
                 let interface = *device as u32 + 5;
                 let place = RawPlace { point: at.point(), namespace, interface, process: 0 };
-                self.stamp(event, now, place, message);
-                if *at == LayerEvent::Receive {
-                    self.mark = Some((message, frame.port, namespace));
+                for message in messages {
+                    self.stamp(event, now, place, message);
+                    let has_sockets = !matches!(self.choice.numbering, Numbering::OfStream(_));
+                    if *at == LayerEvent::Receive && has_sockets {
+                        self.mark = Some((message, frame.port, namespace));
+                    }
                 }
             }
             Happens::Ready(port) => {
@@ -363,6 +414,7 @@ impl Plain<'_> {
             }
             Happens::OtherCall(_) => self.runs += 2,
             Happens::Consume(pieces) => self.consumes(now, event, pieces),
+            Happens::Sent(ports, written, returned) => self.sent(event, *ports, *written, *returned),
             Happens::Take(messages, returned) => self.takes(now, event, messages, *returned),
         }
     }
@@ -415,16 +467,32 @@ impl Plain<'_> {
         }
         let mut whole = None;
         for socket in pieces {
-            let (is_response, size) = match EXCHANGE.port {
-                port if port == socket.own => (false, EXCHANGE.request),
-                port if port == socket.other => (true, EXCHANGE.response),
+            let is_stream = matches!(self.choice.numbering, Numbering::OfStream(_));
+            let (key, size) = match EXCHANGE.port {
+                port if port == socket.own && is_stream => (self.key(socket.other), WRITES.size),
+                port if port == socket.own => (0, EXCHANGE.request),
+                port if port == socket.other && !is_stream => (1, EXCHANGE.response),
                 _ => continue,
             };
-            if event.has_room || self.expected.contains_key(&is_response) {
+            let taken = socket.taken as i64 - 18;
+            let before = self.expected.get(&key).map_or(taken, |(_, [_, before])| *before);
+            if event.has_room || self.expected.contains_key(&key) {
                 let next = socket.first.wrapping_add(socket.came as u32);
-                self.expected.insert(is_response, (next, socket.came as i64 - 18));
+                self.expected.insert(key, (next, [socket.came as i64 - 18, taken]));
             } else {
                 self.lost += 1;
+            }
+            if is_stream {
+                let place = RawPlace {
+                    point: StampPoint::Returned,
+                    namespace: 0,
+                    interface: 0,
+                    process: event.process,
+                };
+                self.begun(key, before..taken)
+                    .into_iter()
+                    .for_each(|message| self.stamp(event, now, place, message));
+                continue;
             }
             // The program has it at hand even where the map had no room.
             let messages = socket.taken.checked_sub(18).filter(|bytes| bytes.is_multiple_of(size.into()));
@@ -438,6 +506,24 @@ impl Plain<'_> {
                 self.lost += 1;
             }
         }
+        self.returns(now, event, whole);
+    }
+
+    /// A call has given bytes to a connection.
+    fn sent(&mut self, event: &Event, [own, other]: [u16; 2], written: u64, returned: i64) {
+        self.runs += 1;
+        let called = self.calls.get(&event.thread).copied().filter(|_| self.is_ours(event));
+        let Numbering::OfStream(writes) = self.choice.numbering else { return };
+        let Some(called) = called.filter(|_| other == writes.port && returned > 0) else { return };
+        let Some(end) = self.place(self.key(own), first(other).wrapping_add(written as u32)) else { return };
+        let place =
+            RawPlace { point: StampPoint::Called, namespace: 0, interface: 0, process: event.process };
+        self.begun(self.key(own), end - returned..end)
+            .into_iter()
+            .for_each(|message| self.stamp(event, called, place, message));
+    }
+
+    fn returns(&mut self, now: u64, event: &Event, whole: Option<u64>) {
         if let Some(sequence) = whole {
             let place =
                 RawPlace { point: StampPoint::Returned, namespace: 0, interface: 0, process: event.process };
@@ -503,7 +589,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn socket()(own in 700u16..703, other in 700u16..703, taken in 0u64..60, more in 0u64..20) -> Socket {
+    fn socket()(own in 700u16..703, other in 700u16..703, taken in prop_oneof![9 => 0u64..60, 1 => 0u64..5000], more in 0u64..20) -> Socket {
         Socket { own, other, first: first(own), came: taken + more, taken }
     }
 }
@@ -517,6 +603,7 @@ fn of_connection(choice: &Choice) -> impl Strategy<Value = Happens> + use<> {
         3 => (700u16..703).prop_map(Happens::Ready),
         2 => Just(Happens::Send),
         5 => prop::collection::vec(socket(), 1..4).prop_map(Happens::Consume),
+        3 => ([700u16..703, 700u16..703], 0u64..70, -3i64..30).prop_map(|(ports, written, returned)| Happens::Sent(ports, written, returned)),
         1 => Just(Happens::Take(vec![whole(4); 3], 3)),
         1 => (0u64..5).prop_map(Happens::OtherCall),
     ]
@@ -552,7 +639,7 @@ fn of_datagrams(choice: &Choice) -> impl Strategy<Value = Happens> + use<> {
 fn events(choice: Choice) -> impl Strategy<Value = (Choice, Vec<Event>)> {
     let what = match choice.numbering {
         Numbering::InHeader(_) => of_datagrams(&choice).boxed(),
-        Numbering::ByPosition(_) => of_connection(&choice).boxed(),
+        _ => of_connection(&choice).boxed(),
     };
     let process = prop::sample::select(vec![700, 0x8000_0001, 701]);
     let event = (what, process, 1u32..4, prop::bool::weighted(0.9))
@@ -568,20 +655,20 @@ fn whole(sequence: u64) -> Vec<u8> {
 }
 
 fn choice() -> impl Strategy<Value = Choice> {
-    (prop::sample::select(vec![(4, 17), (6, 17), (4, 1), (6, 58), (4, 6), (6, 6)]), 1u32..5).prop_map(
-        |((family, protocol), every)| Choice {
-            family,
-            protocol,
-            numbering: if protocol == TCP {
-                Numbering::ByPosition(EXCHANGE)
-            } else {
-                Numbering::InHeader(STREAM)
-            },
-            every,
-            namespaces: OURS.to_vec(),
-            processes: PROCESSES.to_vec(),
-        },
-    )
+    let header = Numbering::InHeader(STREAM);
+    let of_tcp =
+        [Numbering::ByPosition(EXCHANGE), Numbering::OfStream(WRITES), Numbering::OfStream(MANY_WRITES)];
+    let of_tcp = [4, 6].into_iter().flat_map(|family| of_tcp.map(|numbering| (family, TCP, numbering)));
+    let others = [(4, 17, header), (6, 17, header), (4, 1, header), (6, 58, header)];
+    let all: Vec<_> = others.into_iter().chain(of_tcp).collect();
+    (prop::sample::select(all), 1u32..5).prop_map(|((family, protocol, numbering), every)| Choice {
+        family,
+        protocol,
+        numbering,
+        every,
+        namespaces: OURS.to_vec(),
+        processes: PROCESSES.to_vec(),
+    })
 }
 
 proptest! {
