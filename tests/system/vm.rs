@@ -170,14 +170,15 @@ fn machines_of_a_topology_are_the_hosts_of_its_plan() {
         .map(|it| format!("vm {it} cpus 1 accel {accelerator}\n"));
     let bond = ["a", "r"].map(|it| {
         format!(
-            "bond bond0 on {it} ports eth0 eth1 mode active-backup\nvlan bond0.5 on {it} over bond0 id 5\n"
+            "bond bond0 on {it} ports eth0 eth1 mode active-backup\nvlan bond0.5 on {it} over bond0 id 5 proto 802.1ad\n\
+             vlan inner on {it} over bond0.5 id 7\n"
         )
     });
     let lab = [
         &machines.concat(),
         "link a:eth0 -- r:eth0\nlink a:eth1 -- r:eth1\nlink r:eth2 -- b:lan0\n",
         &bond.concat(),
-        "interface a:bond0.5 address 10.0.1.2/24\ninterface r:bond0.5 address 10.0.1.1/24\n",
+        "interface a:inner address 10.0.1.2/24\ninterface r:inner address 10.0.1.1/24\n",
         "interface r:eth2 address 10.0.2.1/24 delay 2ms\n",
         "interface b:lan0 address 10.0.2.2/24\nsysctl on r net.ipv4.ip_forward=1\n",
         "route on a default via 10.0.1.1\nroute on b default via 10.0.2.1\n",
@@ -207,7 +208,7 @@ fn machines_of_a_topology_are_the_hosts_of_its_plan() {
     let counted: BTreeMap<String, u64> = of_r
         .map(|one| (one["interface"].as_str().unwrap().into(), one["counts"][0]["frames"].as_u64().unwrap()))
         .collect();
-    let expected = ["bond0", "bond0.5", "eth0", "eth2"].map(|name| (name.to_owned(), 200));
+    let expected = ["bond0", "bond0.5", "inner", "eth0", "eth2"].map(|name| (name.to_owned(), 200));
     assert_eq!(counted, expected.into(), "{:#}", test["flow"]);
     let queues = test["before"]["nodes"]["r"]["qdiscs"].as_array().unwrap();
     assert!(queues.iter().any(|one| one["kind"] == "netem"), "{queues:#?}");

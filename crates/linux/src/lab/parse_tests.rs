@@ -273,8 +273,22 @@ fn what_is_wrong_with_an_interface_over_another_is_said() {
                 "the macvlan is over no interface; write 'macvlan v on c over IF', or 'over NODE:IF'",
             ),
             ("macvlan v on c over", "the interface below is missing"),
-            ("macvlan v on c over x", "x.lab:6:21: there is no end of a link, no bridge and no bond c:x"),
+            (
+                "macvlan v on c over x",
+                "x.lab:6:21: there is no end of a link, no bridge, no bond and no VLAN c:x",
+            ),
             ("macvlan v on c over d:x", "unknown node 'd'"),
+            ("vlan v on a over w id 1\nvlan w on a over v id 2", "x.lab:6:18: a:v would be over itself"),
+            ("vlan v on a over v id 1", "a:v would be over itself"),
+            (
+                "vlan v on b over bs id 1\nvlan w on b over v id 2\nbridge bs on b ports w y",
+                "would be over itself",
+            ),
+            ("vlan v on a over x id 1 proto 802.1p", "'802.1p' is not a protocol of vlan; 802.1Q, 802.1ad"),
+            (
+                "vlan v on a over x id 1 proto 802.1ad\nvlan w on a over x id 1 proto 802.1AD",
+                "there is already a:w with the id 1 proto 802.1ad over it",
+            ),
             (
                 "macvlan v on c over a:x mode l2",
                 "'l2' is not a mode of macvlan; bridge, private, vepa, passthru",
@@ -283,7 +297,7 @@ fn what_is_wrong_with_an_interface_over_another_is_said() {
             ("macvlan v on c over b:x", "b:x is a port of br, which takes its frames; write 'over b:br'"),
             (
                 "macvlan v on b over br\nbridge q on b ports v y\nmacvlan w on b over v",
-                "there is no end of a link, no bridge and no bond b:v",
+                "there is no end of a link, no bridge, no bond and no VLAN b:v",
             ),
             (
                 "vxlan v on b over bs id 1 remote 10.0.0.1\nbridge bs on b ports v y",
@@ -349,6 +363,7 @@ fn interfaces_over_others_print_as_they_are_said() {
     let text = "node a b c\nlink a:x -- b:x\nlink a:y -- b:y\nbridge br on b ports x m\n\
                 vxlan v on a id 0 remote fd00::1 port 4789\nvxlan w on c over a:x id 7 local 10.0.0.2 remote 10.0.0.1 port 1\n\
                 macvlan m on b over b:y mode private\nipvlan i on c over a:y mode l3s\n\
+                vlan c on a over a:s id 7\nvlan s on a over a:y id 7 proto 802.1ad\n\
                 interface a:x address 10.0.0.2/24\ninterface a:v mtu 1400 address fd00:1::1/64\ninterface c:w gro off mac 02:00:00:00:00:01\n";
     let topology = Topology::parse(text, "x").unwrap();
     let printed = topology.to_string();

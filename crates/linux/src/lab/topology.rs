@@ -10,7 +10,7 @@
 //! **Price.** Pure: no namespace, no socket. What only the kernel can refuse (a sysctl that it does not have) is found
 //! when the lab is built.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::forwarder::Forwarder;
@@ -18,7 +18,7 @@ use super::machine::MachineSpec;
 use crate::netlink::NewLink;
 pub use crate::netlink::{
     Emulation, Mark, Mode, NextHop, OffloadFeature, PolicyAction, PolicyRule, Prefix, RouteAction, RouteType,
-    Shaper, StaticRoute, UpperKind, Vxlan,
+    Shaper, StaticRoute, UpperKind, VlanTag, Vxlan,
 };
 
 /// The MTU of an interface that says none.
@@ -233,6 +233,23 @@ impl Topology {
     /// What an interface over another one is.
     pub fn upper(&self, node: &str, name: &str) -> Option<&UpperSpec> {
         self.uppers.iter().find(|upper| upper.interface.node == node && upper.interface.name == name)
+    }
+
+    /// Whether this interface is the other one or lies over it, at any depth.
+    pub(super) fn is_under(&self, (node, name): (&str, &str), other: &InterfaceSpec) -> bool {
+        let (mut known, mut next) = (BTreeSet::new(), vec![(node, name)]);
+        while let Some((node, name)) = next.pop() {
+            if node == other.node && name == other.name {
+                return true;
+            }
+            if known.insert((node, name)) {
+                let over = self.upper(node, name).and_then(|upper| upper.over.as_ref());
+                let ports = self.bridge(node, name).into_iter().flat_map(|bridge| &bridge.ports);
+                next.extend(over.map(|(node, name)| (node.as_str(), name.as_str())));
+                next.extend(ports.map(|port| (node, port.as_str())));
+            }
+        }
+        false
     }
 
     /// Every interface of a node: the ends of its links, then its bridges, then those over others.

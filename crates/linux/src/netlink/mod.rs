@@ -44,7 +44,7 @@ pub use notice::{ConfigNotice, ConfigNotices, LinkNotice, NoticeOf};
 pub use policy::{Mark, PolicyAction, PolicyRule};
 pub use route::{LOCAL_TABLE, MAIN_TABLE, NextHop, Route, RouteAction, RouteType, StaticRoute};
 pub use tc::Shaper;
-pub use upper::{BOND_MODES, IPVLAN_MODES, MACVLAN_MODES, Mode, UpperKind, UpperState, Vxlan};
+pub use upper::{BOND_MODES, IPVLAN_MODES, MACVLAN_MODES, Mode, UpperKind, UpperState, VlanTag, Vxlan};
 
 use socket::{Failure, Message, Socket};
 

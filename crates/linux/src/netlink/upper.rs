@@ -35,8 +35,12 @@ const VXLAN_PORT: u16 = 15;
 const VXLAN_GROUP6: u16 = 16;
 const VXLAN_LOCAL6: u16 = 17;
 
-/// `IFLA_VLAN_ID`.
+/// `IFLA_VLAN_ID`, `IFLA_VLAN_PROTOCOL`.
 const VLAN_ID: u16 = 1;
+const VLAN_PROTOCOL: u16 = 5;
+/// The types of frames with a tag (`ETH_P_8021Q`, `ETH_P_8021AD`).
+const CUSTOMER_TAG: u16 = 0x8100;
+const SERVICE_TAG: u16 = 0x88a8;
 /// `IFLA_BOND_MODE`, `IFLA_BOND_MIIMON`.
 const BOND_MODE: u16 = 1;
 const BOND_MIIMON: u16 = 3;
@@ -94,8 +98,38 @@ pub enum UpperKind {
     Macvlan(Mode),
     /// An address of its own on the other interface, under that one's hardware address.
     Ipvlan(Mode),
-    /// The frames of the other interface that carry this tag (IEEE 802.1Q): 1 to 4094.
-    Vlan(u16),
+    /// The frames of the other interface that carry this tag.
+    Vlan(VlanTag),
+}
+
+/// A tag of IEEE 802.1Q.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VlanTag {
+    /// 1 to 4094.
+    pub id: u16,
+    /// That of a provider (S-tag, 802.1ad), within which customers have tags of their own.
+    pub is_service: bool,
+}
+
+impl VlanTag {
+    fn data(self) -> Vec<u8> {
+        // The kernel's own choice need not be said: that one works where the attribute is not known, too.
+        let protocol = attribute(VLAN_PROTOCOL, &SERVICE_TAG.to_be_bytes());
+        [attribute(VLAN_ID, &self.id.to_ne_bytes()), if self.is_service { protocol } else { vec![] }].concat()
+    }
+
+    fn parse(data: &Attributes<'_>) -> Option<VlanTag> {
+        let number = |kind| data.get(kind).and_then(|bytes| u16_at(bytes, 0));
+        let protocol = number(VLAN_PROTOCOL).map_or(CUSTOMER_TAG, u16::from_be);
+        Some(VlanTag { id: number(VLAN_ID)?, is_service: protocol == SERVICE_TAG })
+    }
+}
+
+impl fmt::Display for VlanTag {
+    /// As a topology says it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "id {}{}", self.id, if self.is_service { " proto 802.1ad" } else { "" })
+    }
 }
 
 impl UpperKind {
@@ -115,7 +149,7 @@ impl UpperKind {
             UpperKind::Vxlan(vxlan) => vxlan.data(lower),
             UpperKind::Macvlan(mode) => attribute(MODE, &u32::from(mode.number).to_ne_bytes()),
             UpperKind::Ipvlan(mode) => attribute(MODE, &mode.number.to_ne_bytes()),
-            UpperKind::Vlan(id) => attribute(VLAN_ID, &id.to_ne_bytes()),
+            UpperKind::Vlan(tag) => tag.data(),
         }
     }
 
@@ -130,10 +164,7 @@ impl UpperKind {
             b"vxlan\0" => Vxlan::parse(&Attributes(data)).map(UpperKind::Vxlan),
             b"macvlan\0" => mode(MACVLAN_MODES).map(UpperKind::Macvlan),
             b"ipvlan\0" => mode(IPVLAN_MODES).map(UpperKind::Ipvlan),
-            b"vlan\0" => {
-                let id = Attributes(data).get(VLAN_ID).and_then(|bytes| u16_at(bytes, 0))?;
-                Some(UpperKind::Vlan(id))
-            }
+            b"vlan\0" => VlanTag::parse(&Attributes(data)).map(UpperKind::Vlan),
             _ => None,
         }
     }
@@ -144,7 +175,7 @@ impl fmt::Display for UpperKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             UpperKind::Macvlan(mode) | UpperKind::Ipvlan(mode) => write!(f, "mode {}", mode.word),
-            UpperKind::Vlan(id) => write!(f, "id {id}"),
+            UpperKind::Vlan(tag) => tag.fmt(f),
             UpperKind::Vxlan(Vxlan { id, local, remote, port }) => {
                 let local = local.map(|local| format!(" local {local}")).unwrap_or_default();
                 write!(f, "id {id}{local} remote {remote} port {port}")
@@ -288,7 +319,8 @@ mod tests {
             UpperKind::Vxlan(Vxlan { id, local, remote: address(v6, remote), port })
         });
         let macvlan = prop::sample::select(MACVLAN_MODES).prop_map(UpperKind::Macvlan);
-        let vlan = (1u16..4095).prop_map(UpperKind::Vlan);
+        let vlan = (1u16..4095, any::<bool>())
+            .prop_map(|(id, is_service)| UpperKind::Vlan(VlanTag { id, is_service }));
         prop_oneof![vxlan, macvlan, vlan, prop::sample::select(IPVLAN_MODES).prop_map(UpperKind::Ipvlan)]
     }
 

@@ -372,7 +372,7 @@ pub(super) const RULES: &[DoctorRule] = &[
             "tcp.cwnd",
             "sysctl net.ipv4.tcp_wmem",
         ],
-        condition: "the rate is between half of and twice MSS / RTT × 1.22 / √p, and neither a window nor a full send buffer held the connection back",
+        condition: "under a tenth is sent again, the rate is between half of and twice MSS / RTT × 1.22 / √p, and neither a window nor a full send buffer held the connection back",
         meaning: "losses are the limit, not windows",
         advice: Advice::Say(
             "find where they are lost (pathlab follow, pathlab drops); smaller bursts (fq), BBR",
@@ -389,7 +389,9 @@ pub(super) const RULES: &[DoctorRule] = &[
                 look.shares("tcp.sndbuf_limited_us", "tcp.busy_us")?,
             );
             let full = at_limit(look)?;
-            let bound = lost.into_iter().filter(|(_, p)| *p > 0.0).find_map(|(who, p)| {
+            // With more losses time-outs are what limits, which that model does not have (Padhye et al. 1998).
+            let modelled = |(_, p): &(String, f64)| *p > 0.0 && *p < 0.1;
+            let bound = lost.into_iter().filter(modelled).find_map(|(who, p)| {
                 let (rate, bound) = (
                     value_of(&rates, &who)?,
                     value_of(&sizes, &who)? * 8e6 / value_of(&times, &who)? * 1.22 / p.sqrt(),

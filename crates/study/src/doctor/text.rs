@@ -3,6 +3,7 @@
 use super::{DoctorReport, RuleReport, RuleStatus, word};
 use crate::table::folded;
 use record::TestRecord;
+use record::unit::many;
 use std::fmt::Write as _;
 
 /// What was found while frames of a test flowed; nothing where facts were not wanted.
@@ -97,9 +98,11 @@ pub fn disagreements(report: &DoctorReport, all: bool) -> Vec<String> {
 
 /// How many rules ended how.
 pub fn counts(report: &DoctorReport) -> String {
-    let shown = [RuleStatus::Finding, RuleStatus::Ok, RuleStatus::Unknown, RuleStatus::NotApplicable]
-        .map(|status| format!("{} {}", report.counts.get(word(status)).copied().unwrap_or(0), word(status)));
-    format!("{} rules over {:.1} s: {}", report.rules.len(), report.seconds, shown.join(", "))
+    let of = |status| report.counts.get(word(status)).copied().unwrap_or(0);
+    let others = [RuleStatus::Ok, RuleStatus::Unknown, RuleStatus::NotApplicable]
+        .map(|status| format!(", {} {}", of(status), word(status)));
+    let shown = many(of(RuleStatus::Finding), "finding") + &others.concat();
+    format!("{} rules over {:.1} s: {}", report.rules.len(), report.seconds, shown)
 }
 
 fn listed(status: RuleStatus, rules: &[&RuleReport]) -> String {

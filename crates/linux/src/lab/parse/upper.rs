@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use record::Result;
 use record::line::Word;
 
-use super::super::topology::{InterfaceSpec, UpperKind, UpperSpec, Vxlan};
+use super::super::topology::{InterfaceSpec, UpperKind, UpperSpec, VlanTag, Vxlan};
 use super::{Line, Reader, interface_name};
 use crate::netlink::{BOND_MODES, IPVLAN_MODES, MACVLAN_MODES, Mode};
 
@@ -21,7 +21,7 @@ const VXLAN_PORT: u16 = 4789;
 fn words(statement: &str) -> &'static [&'static str] {
     match statement {
         "vxlan" => &["over", "id", "local", "remote", "port"],
-        "vlan" => &["over", "id"],
+        "vlan" => &["over", "id", "proto"],
         _ => &["over", "mode"],
     }
 }
@@ -40,6 +40,7 @@ struct Draft {
     over: Option<(String, String)>,
     mode: Option<Mode>,
     id: Option<u32>,
+    is_service: bool,
     local: Option<IpAddr>,
     remote: Option<IpAddr>,
     port: Option<u32>,
@@ -54,7 +55,8 @@ impl Draft {
             "vlan" => {
                 let help = "write for example 'vlan eth0.5 on a over eth0 id 5'";
                 let id = self.id.and_then(|id| u16::try_from(id).ok());
-                return line.meaning(id, line.first(), "the VLAN has no id", help).map(UpperKind::Vlan);
+                let id = line.meaning(id, line.first(), "the VLAN has no id", help)?;
+                return Ok(UpperKind::Vlan(VlanTag { id, is_service: self.is_service }));
             }
             _ => {}
         }
@@ -129,6 +131,13 @@ impl Reader {
             }
             "local" => draft.local = Some(line.host("the local address")?),
             "remote" => draft.remote = Some(line.host("the remote address")?),
+            "proto" => {
+                let word = line.want("the protocol")?;
+                let known =
+                    ["802.1q", "802.1ad"].iter().position(|name| word.text.eq_ignore_ascii_case(name));
+                let what = format!("'{}' is not a protocol of vlan", word.text);
+                draft.is_service = line.meaning(known, word, what, "802.1Q, 802.1ad")? == 1;
+            }
             "port" => draft.port = line.number("the port", 1..=65535)?,
             _ => {
                 let word = line.want("the interface below")?;
@@ -172,14 +181,24 @@ impl Reader {
         (node, name): (&str, &str),
     ) -> Result<()> {
         let is_end = self.topology.ends().any(|end| end.node == node && end.name == name);
-        let known = is_end || self.topology.bridge(node, name).is_some();
-        let what = format!("there is no end of a link, no bridge and no bond {node}:{name}");
-        line.refuse_if(!known, word, what, "declare it with 'link', 'bridge' or 'bond'")?;
+        let is_vlan = |upper: &UpperSpec| matches!(upper.kind, UpperKind::Vlan(_));
+        let known = is_end
+            || self.topology.bridge(node, name).is_some()
+            || self.topology.upper(node, name).is_some_and(is_vlan);
+        let what = format!("there is no end of a link, no bridge, no bond and no VLAN {node}:{name}");
+        line.refuse_if(!known, word, what, "declare it with 'link', 'bridge', 'bond' or 'vlan'")?;
         let UpperSpec { interface: own, kind, .. } = upper;
         let bridge = self.topology.bridge_of(&own.node, &own.name).map(|bridge| &bridge.interface);
         let circle = bridge.is_some_and(|bridge| bridge.node == node && bridge.name == name);
         let what = format!("{} would be over the bridge that it is a port of", own.place());
         line.refuse_if(circle, word, what, "put it over the end of a link")?;
+        let what = format!("{} would be over itself", own.place());
+        line.refuse_if(
+            self.topology.is_under((node, name), own),
+            word,
+            what,
+            "put it over the end of a link",
+        )?;
         let Some(master) = self.topology.bridge_of(node, name) else { return Ok(()) };
         let taken = !matches!(kind, UpperKind::Vxlan(_));
         let what = format!("{node}:{name} is a port of {}, which takes its frames", master.interface.name);
@@ -193,7 +212,7 @@ impl Reader {
             let place = other.interface.place();
             let (why, help) = match (upper.kind, other.kind) {
                 (UpperKind::Vlan(a), UpperKind::Vlan(b)) if a == b => {
-                    let what = format!("there is already {place} with the id {a} over it");
+                    let what = format!("there is already {place} with the {a} over it");
                     return Err(line
                         .problem(word, what)
                         .help("each VLAN over an interface has an id of its own"));
