@@ -134,9 +134,9 @@ pub(super) const RULES: &[DoctorRule] = &[
         goals: "TC",
         at: At::Interface,
         given: &[("kind", "card")],
-        inputs: &["queue.rx_packets", "channels.combined", "stats.rx_packets"],
-        condition: "one of several queues gets all frames",
-        meaning: "the card cannot hash what is inside (QinQ, GRE, VXLAN)",
+        inputs: &["queue.rx_packets", "channels.combined", "stats.rx_packets", "tcp.segs_in"],
+        condition: "one of several queues gets all frames, and they are not those of one TCP connection of this host",
+        meaning: "the card cannot hash what is inside (QinQ, GRE, VXLAN), or it is all one flow",
         advice: Advice::Say("RPS (RPS-01), ntuple rules, or a fanout by flow"),
         effect: "more frames",
         risk: "interrupts between CPUs",
@@ -146,7 +146,10 @@ pub(super) const RULES: &[DoctorRule] = &[
             let (queue, frames) = most(&queues);
             let evidence =
                 format!("{queue} of {} queues got {} of {} frames", queues.len(), count(frames), count(all));
-            when(queues.len() > 1 && all > 10_000.0 && frames > 0.99 * all, 0.4, evidence)
+            let connections = look.moves_by("tcp.segs_in")?;
+            let others = frames - connections.into_values().fold(0.0, f64::max);
+            let is_all = frames > 0.99 * all && others > 0.1 * all;
+            when(queues.len() > 1 && others > 10_000.0 && is_all, 0.4, evidence)
         },
     },
     DoctorRule {
