@@ -156,6 +156,8 @@ pub(super) fn name(from: Option<&StampPlace>, to: &StampPlace) -> (String, Strin
     let layer = match (begin, to.point) {
         // A node hands it on: bridge, router, program, or the kernel's own answer to an echo.
         (StampPoint::Polled, StampPoint::Queued) => "forwarding".to_owned(),
+        // So does a bridge whose own interface gets it.
+        (StampPoint::Polled, StampPoint::Arrived | StampPoint::Polled) => "forwarding".to_owned(),
         (StampPoint::Polled, StampPoint::Started) => "forwarding+qdisc".to_owned(),
         // That of a VLAN, bond or tunnel hands it to the interface below.
         (StampPoint::Started, StampPoint::Queued) => "driver".to_owned(),

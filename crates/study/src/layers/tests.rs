@@ -135,6 +135,8 @@ fn an_interface_over_another_one_has_a_driver_too() {
     assert_eq!(name(Some(&vlan), &below), ("driver".into(), "a:eth0.100 → eth0".into()));
     let started = at(StampPoint::Started, "a", "eth0");
     assert_eq!(name(Some(&vlan), &started).0, "driver+qdisc");
+    let (port, bridge) = (at(StampPoint::Polled, "r", "p1"), at(StampPoint::Polled, "r", "br0"));
+    assert_eq!(name(Some(&port), &bridge), ("forwarding".into(), "r:p1 → br0".into()));
 }
 
 #[test]
