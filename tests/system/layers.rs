@@ -242,6 +242,38 @@ fn a_delay_of_a_stream_is_in_the_part_where_it_was_planted() {
     assert!(parts_ms(&layers)["qdisc s:p2"] < 0.1, "{split}");
 }
 
+/// Frames that ports send and take have the stamps of their messages; a port without system calls says why there are none.
+#[test]
+fn frames_of_a_packet_socket_are_followed() {
+    let _turn = alone();
+    if !is_root() {
+        return skip("latency of frames by layer", "needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = TestLab::up("bridge", "layers");
+    let plan = folder.path().join("frames.plan").display().to_string();
+    let test = "test frames size 1000 rate 500pps count 300";
+    let text = format!("topology bridge\nrepetitions 1\nduration 2s\n{test}\n{test} port int/ring\n");
+    std::fs::write(&plan, text).unwrap();
+    let records = folder.path().join("runs").display().to_string();
+    let printed = run_ok(&["run", &plan, "--lab", &lab.name, "--layers=1", "--dir", &records, "--json"]);
+    let record: Value = serde_json::from_str(&printed).unwrap();
+    let of_port = |port: &str| {
+        let tests = record["tests"].as_array().unwrap();
+        &tests.iter().find(|test| test["spec"]["port"] == port).unwrap()["layers"]
+    };
+    let layers = of_port("");
+    adds_up(layers);
+    let split = &layers["split"];
+    assert_eq!(number(&split["complete"]) + number(&split["incomplete"]), 300.0);
+    assert!(number(&split["complete"]) > 285.0, "{split}");
+    let places: Vec<String> = parts_ms(layers).into_keys().collect();
+    let expected = ["application a", "send a", "qdisc a:eth0", "forwarding s:p1 → p2", "protocols+socket b"];
+    assert!(expected.iter().all(|name| places.iter().any(|place| place == name)), "{places:?}");
+    let why = of_port("int/ring")["missing"][0].as_str().unwrap();
+    assert!(why.contains("without a system call"), "{why}");
+}
+
 /// The page has the section; the events of each row of the trace do not cross, and no row has the number of a process: Perfetto takes them
 /// for one, and drops events that cross.
 fn shown(folder: &Path, layers: &Value) {

@@ -33,6 +33,8 @@ pub struct PortKind {
     pub in_pages: bool,
     /// It can be received from.
     pub receives: bool,
+    /// Frames that it receives come as messages of `recvmmsg`.
+    pub in_messages: bool,
     /// What it is, in one line.
     pub about: &'static str,
 }
@@ -40,10 +42,17 @@ pub struct PortKind {
 /// Every kind of port. Whatever else depends on the kind is a question to its row.
 pub const PORT_KINDS: &[PortKind] = {
     const fn kind(name: &'static str, through: Through, about: &'static str) -> PortKind {
-        PortKind { name, through, in_pages: false, receives: true, about }
+        PortKind { name, through, in_pages: false, receives: true, in_messages: false, about }
     }
     &[
-        kind("int", Through::PacketSocket, "an interface by a packet socket, one system call for a batch"),
+        PortKind {
+            in_messages: true,
+            ..kind(
+                "int",
+                Through::PacketSocket,
+                "an interface by a packet socket, one system call for a batch",
+            )
+        },
         PortKind {
             in_pages: true,
             ..kind("ring", Through::PacketSocket, "an interface by a ring that is shared with the kernel")

@@ -74,7 +74,7 @@ pub struct RunArgs {
     /// Take facts of all nodes in the middle of each test, in its first repetition, and say what the doctor finds in them (docs/doctor.md).
     #[arg(long)]
     doctor: bool,
-    /// Take stamps of one in N messages in each layer of the path during each test over sockets, and split their latency by layer.
+    /// Take stamps of one in N messages in each layer of the path during each test, and split their latency by layer.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16",
         value_parser = super::amounts::<u32>(1..=1_000_000))]
     layers: Option<u32>,

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use record::delta::sum;
 use record::layers::{LayerObservation, StampPlace};
 use record::snapshot::Snapshot;
-use record::{Problem, Result, TestSpec};
+use record::{PortKind, Problem, Result, TestSpec};
 
 use self::gather::{Gathered, RawPlace, Stamp};
 use self::layout::{Cell, LayerEvent, Layout};
@@ -78,6 +78,7 @@ pub fn check_layers() -> Result<()> {
         family: 4,
         protocol: 17,
         numbering: Numbering::InHeader(0),
+        is_of_frames: false,
         every: 1,
         namespaces: vec![1],
         processes: vec![1],
@@ -94,7 +95,12 @@ pub fn check_layers() -> Result<()> {
 /// Why the messages of such a test have no stamps.
 fn unfit(spec: &TestSpec) -> Option<&'static str> {
     match () {
-        () if spec.kind.is_by_port() => Some("frames that are sent and taken by ports pass no socket"),
+        () if spec.kind.is_by_port() && !is(spec.receiver_port(), |kind| kind.in_messages) => {
+            Some("the receiver's port takes them without a system call; those of 'port int' can be followed")
+        }
+        () if spec.kind.is_by_port() && is(spec.sender_port(), |kind| kind.in_pages) => Some(
+            "those of the sender's port lie in pages, where no event finds them; those of 'port int' can be followed",
+        ),
         () if spec.gso > 1 || spec.gro => {
             Some("a super-frame has many messages, and its event shows the first")
         }
@@ -103,6 +109,11 @@ fn unfit(spec: &TestSpec) -> Option<&'static str> {
         }
         () => None,
     }
+}
+
+/// Whether the port of a test is of such a kind.
+fn is(port: &str, of: impl Fn(&PortKind) -> bool) -> bool {
+    PortKind::named(port.split('?').next().unwrap_or_default()).is_some_and(of)
 }
 
 /// Datagrams have a token of the test; of a connection there is the receiver's port.
@@ -146,6 +157,7 @@ impl LayerWatch {
             family: spec.family,
             protocol: flow.number(spec.family).ok_or("no protocol of this IP version")?,
             numbering: numbering(spec, flow).ok_or("its messages cannot be told apart")?,
+            is_of_frames: spec.kind.is_by_port(),
             every: every.max(1),
             namespaces: namespaces.map_err(|error| format!("a namespace cannot be entered: {error}"))?,
             processes: ends.iter().map(|actor| actor.pid).collect(),

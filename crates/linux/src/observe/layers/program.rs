@@ -85,6 +85,8 @@ pub struct Choice {
     pub protocol: u8,
     /// Where the numbers of messages come from.
     pub numbering: Numbering,
+    /// The receiver takes whole frames, from a packet socket.
+    pub is_of_frames: bool,
     /// One of so many.
     pub every: u32,
     /// Numbers of the lab's namespaces.
@@ -127,8 +129,24 @@ impl Choice {
         match event {
             LayerEvent::Consume => !matches!(self.numbering, Numbering::InHeader(_)),
             LayerEvent::Sent => matches!(self.numbering, Numbering::OfStream(_)),
-            LayerEvent::Ready | LayerEvent::SysExit => !matches!(self.numbering, Numbering::OfStream(_)),
+            LayerEvent::Ready => self.has_mark(),
+            LayerEvent::SysExit => !matches!(self.numbering, Numbering::OfStream(_)),
             _ => true,
+        }
+    }
+
+    /// Whether a socket that can be read tells of the frame that the protocols got last. One of a stream does not: its frame may wait for one that was lost, or for the
+    /// one who has the socket. Nor does a packet socket, which has no port.
+    fn has_mark(&self) -> bool {
+        !self.is_of_frames && !matches!(self.numbering, Numbering::OfStream(_))
+    }
+
+    /// Where the message may lie in what a system call gave: at its begin, or behind the headers of a frame, in front of which may be the one of virtio.
+    fn message_at(&self) -> Vec<i32> {
+        let behind = ETHERNET + i32::from(self.ip_bytes() + TRANSPORT);
+        match self.is_of_frames {
+            true => vec![behind, wire::offload::HEADER as i32 + behind],
+            false => vec![0],
         }
     }
 
@@ -145,6 +163,8 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// Bytes of a UDP header, and of that of an echo.
 const TRANSPORT: i16 = 8;
+/// Bytes of an Ethernet header without a tag.
+const ETHERNET: i32 = 14;
 /// Bytes of a TCP header without options.
 const TCP_HEADER: u32 = 20;
 
@@ -261,8 +281,7 @@ impl Builder<'_> {
         self.find_received();
         self.choose();
         self.note_place();
-        // Whether a socket of a stream can be read says nothing of a frame: it may wait for one that was lost, or for the one who has the socket.
-        if !self.is_stream() {
+        if self.choice.has_mark() {
             self.mark();
         }
         self.show_chosen();
@@ -365,10 +384,16 @@ impl Builder<'_> {
         if self.choice.protocol != UDP {
             self.skip_headers(next);
         }
-        self.a.load(B8, R3, R10, SCRATCH);
-        self.read_user(MESSAGE, wire::message::LENGTH as i32, next);
-        self.judge(stream, next);
-        self.show();
+        for at in self.choice.message_at() {
+            let other = self.a.label();
+            self.a.load(B8, R3, R10, SCRATCH);
+            self.a.op(Op::Add, R3, at);
+            self.read_user(MESSAGE, wire::message::LENGTH as i32, other);
+            self.judge(stream, other);
+            self.show();
+            self.a.jump(next);
+            self.a.place(other);
+        }
         self.a.place(next);
     }
 

@@ -355,8 +355,12 @@ impl Plain<'_> {
         }
     }
 
-    /// What a socket gives: of echoes with their header, over IPv4 perhaps with that of IP.
+    /// What a socket gives: of echoes with their header, over IPv4 perhaps with that of IP; of frames all, perhaps behind a header of virtio.
     fn in_buffer(&self, buffer: &[u8]) -> Option<Message> {
+        if self.choice.is_of_frames {
+            let headers = 14 + if self.choice.family == 6 { 48 } else { 28 };
+            return [headers, headers + 10].iter().find_map(|at| self.message(buffer.get(*at..)?));
+        }
         let skip = match (self.choice.protocol, buffer.first()?) {
             (17, _) => 0,
             (_, 0x45) => 28,
@@ -370,7 +374,10 @@ impl Plain<'_> {
             self.lost += 1;
             return;
         }
-        let called = self.calls.get(&event.thread).copied().filter(|_| place.point == StampPoint::Queued);
+        // A stream's call is told when it returns.
+        let is_stream = matches!(self.choice.numbering, Numbering::OfStream(_));
+        let has_call = place.point == StampPoint::Queued && !is_stream;
+        let called = self.calls.get(&event.thread).copied().filter(|_| has_call);
         let Message { sequence, planned_ns, .. } = message;
         self.stamps.push(Stamp { at_ns, place, sequence, planned_ns, called_ns: called.unwrap_or(0) });
     }
@@ -394,7 +401,8 @@ impl Plain<'_> {
                 let place = RawPlace { point: at.point(), namespace, interface, process: 0 };
                 for message in messages {
                     self.stamp(event, now, place, message);
-                    let has_sockets = !matches!(self.choice.numbering, Numbering::OfStream(_));
+                    let has_sockets =
+                        !matches!(self.choice.numbering, Numbering::OfStream(_)) && !self.choice.is_of_frames;
                     if *at == LayerEvent::Receive && has_sockets {
                         self.mark = Some((message, frame.port, namespace));
                     }
@@ -612,8 +620,13 @@ fn of_connection(choice: &Choice) -> impl Strategy<Value = Happens> + use<> {
 /// What a socket gives of such a message.
 fn buffer(choice: &Choice) -> impl Strategy<Value = Vec<u8>> + use<> {
     let echo = choice.protocol != 17;
+    let headers = 14 + choice.ip_bytes() as usize + 8;
+    let frames = choice.is_of_frames;
     (payload(), any::<bool>()).prop_map(move |(payload, with_ip)| {
         let mut bytes = vec![0; if echo { 8 } else { 0 } + if echo && with_ip { 20 } else { 0 }];
+        if frames {
+            bytes = vec![0; headers + if with_ip { 10 } else { 0 }];
+        }
         if echo && with_ip {
             bytes[0] = 0x45;
         }
@@ -661,14 +674,17 @@ fn choice() -> impl Strategy<Value = Choice> {
     let of_tcp = [4, 6].into_iter().flat_map(|family| of_tcp.map(|numbering| (family, TCP, numbering)));
     let others = [(4, 17, header), (6, 17, header), (4, 1, header), (6, 58, header)];
     let all: Vec<_> = others.into_iter().chain(of_tcp).collect();
-    (prop::sample::select(all), 1u32..5).prop_map(|((family, protocol, numbering), every)| Choice {
-        family,
-        protocol,
-        numbering,
-        every,
-        namespaces: OURS.to_vec(),
-        processes: PROCESSES.to_vec(),
-    })
+    (prop::sample::select(all), 1u32..5, any::<bool>()).prop_map(
+        |((family, protocol, numbering), every, is_of_frames)| Choice {
+            family,
+            protocol,
+            numbering,
+            is_of_frames: is_of_frames && protocol == UDP,
+            every,
+            namespaces: OURS.to_vec(),
+            processes: PROCESSES.to_vec(),
+        },
+    )
 }
 
 proptest! {
