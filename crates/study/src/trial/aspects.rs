@@ -52,6 +52,8 @@ const LAYERS: usize = 0;
 pub struct Observed {
     values: BTreeMap<Key, f64>,
     limit: String,
+    /// It is a stream of bytes, which wait in front of the layer that is slow.
+    is_stream: bool,
 }
 
 impl Observed {
@@ -60,7 +62,8 @@ impl Observed {
         let of = |(number, aspect): (usize, &Aspect)| {
             (aspect.of)(test).into_iter().map(move |(place, value)| ((number, place), value))
         };
-        Observed { values: ASPECTS.iter().enumerate().flat_map(of).collect(), limit: limit(test) }
+        let values = ASPECTS.iter().enumerate().flat_map(of).collect();
+        Observed { values, limit: limit(test), is_stream: test.spec.kind.is_bytes() }
     }
 }
 
@@ -225,10 +228,12 @@ fn difference(key: &Key, pairs: &[[Observed; 2]]) -> Option<ArmDifference> {
     })
 }
 
-/// The layer in which the slower arm is longer by most of the difference.
+/// The layer in which the slower arm is longer by most of the difference; none of a stream, whose figure is no time.
 fn layer(pairs: &[[Observed; 2]]) -> Option<ArmLayer> {
-    let split: Vec<&[Observed; 2]> =
-        pairs.iter().filter(|pair| pair.iter().all(|one| one.layers().next().is_some())).collect();
+    let split: Vec<&[Observed; 2]> = pairs
+        .iter()
+        .filter(|pair| pair.iter().all(|one| !one.is_stream && one.layers().next().is_some()))
+        .collect();
     let longer = |of: &dyn Fn(&Observed) -> f64| -> Option<f64> {
         median(&split.iter().map(|[a, b]| of(b) - of(a)).collect::<Vec<_>>())
     };
@@ -244,6 +249,7 @@ fn layer(pairs: &[[Observed; 2]]) -> Option<ArmLayer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::TrafficKind;
     use record::flow::FlowCount;
     use record::layers::{LayerObservation, LayerPart, LayerSplit};
     use record::ledger::{Drop, DropSource, Ledger, Station, Witness, WitnessStatus};
@@ -266,7 +272,9 @@ mod tests {
         };
         let split = LayerSplit { parts: parts.iter().map(part).collect(), ..LayerSplit::default() };
         let layers = LayerObservation { split: Some(split), ..LayerObservation::default() };
-        TestRecord { layers: Some(layers), ..limited("round_trip", "") }
+        let mut test = TestRecord { layers: Some(layers), ..limited("round_trip", "") };
+        test.spec.kind = TrafficKind::UdpRr;
+        test
     }
 
     /// A test that changed, of eight pairs that are all alike but for a noise of one in a thousand.
@@ -377,6 +385,14 @@ mod tests {
         let spread =
             with_layers(&[("send", "a", 3000.0), ("qdisc", "a:eth0", 1400.0), ("socket", "b", 4900.0)]);
         assert_eq!(explained(&a, &spread).layer, None);
+        let stream = |test: &TestRecord| {
+            let mut test = test.clone();
+            test.spec.kind = TrafficKind::TcpStream;
+            test
+        };
+        let of_stream = explained(&stream(&a), &stream(&b));
+        assert_eq!(of_stream.layer, None, "bytes wait in front of what is slow");
+        assert!(of_stream.differences.iter().any(|one| one.what == "time in a layer"));
         assert_eq!(explained(&limited("cpu", ""), &b).layer, None, "one arm has no layers");
     }
 
