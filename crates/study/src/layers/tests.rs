@@ -112,6 +112,13 @@ fn without_a_plan_the_parts_begin_with_the_call() {
     run.tests.truncate(1);
     run.tests[0].layers = Some(seen);
     let events = trace::events(&run);
+    assert!(events.iter().any(|event| event["name"] == "message 1"));
+    run.tests[0].spec.kind = record::TrafficKind::TcpStream;
+    run.tests[0].spec.streams = 3;
+    let message = &mut run.tests[0].layers.as_mut().unwrap().messages[1];
+    message.sequence = 44_963 << 32 | 7;
+    let of_stream = trace::events(&run);
+    assert!(of_stream.iter().any(|event| event["name"] == "message 7 from port 44963"));
     let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
     assert_eq!(named("application a"), 0);
     assert_eq!(named("send a"), 6); // in the row of its message and in that of the layer

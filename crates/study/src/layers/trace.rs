@@ -46,7 +46,7 @@ pub fn events(run: &RunRecord) -> Vec<Value> {
     let zero_ns = all.map(|message| message.planned_ns).min().unwrap_or(0);
     let mut trace = Trace { zero_ns, events: vec![], last_id: 0 };
     for (test, seen) in tests {
-        trace.test(&title(test), seen);
+        trace.test(test, seen);
     }
     trace.events
 }
@@ -59,7 +59,8 @@ struct Trace {
 }
 
 impl Trace {
-    fn test(&mut self, title: &str, seen: &LayerObservation) {
+    fn test(&mut self, test: &TestRecord, seen: &LayerObservation) {
+        let (title, is_of_ports) = (&*title(test), test.spec.kind.is_bytes() && test.spec.streams > 1);
         if seen.messages.is_empty() {
             return;
         }
@@ -70,7 +71,7 @@ impl Trace {
             let parts = parts(seen, message);
             let Some((_, _, last)) = parts.last() else { continue };
             let whole = Slice {
-                name: format!("message {}", message.sequence),
+                name: message_name(message.sequence, is_of_ports),
                 begin_ns: message.planned_ns,
                 end_ns: last.end_ns,
                 sequence: message.sequence,
@@ -146,6 +147,14 @@ impl Trace {
             "dur": us(slice.end_ns.saturating_sub(slice.begin_ns)),
             "args": { "sequence": slice.sequence },
         }));
+    }
+}
+
+/// What a message is called: of several connections those of each have numbers of their own.
+fn message_name(sequence: u64, is_of_ports: bool) -> String {
+    match is_of_ports {
+        true => format!("message {} from port {}", sequence as u32, sequence >> 32),
+        false => format!("message {sequence}"),
     }
 }
 
