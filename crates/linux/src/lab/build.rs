@@ -214,7 +214,7 @@ fn waves(topology: &Topology) -> Vec<Vec<&InterfaceSpec>> {
     waves.into_values().collect()
 }
 
-/// How many interfaces lie below this one at most. A circle, which the kernel refuses, ends at `most`.
+/// How many interfaces lie below this one at most. A circle, which a topology is refused for, ends at `most`.
 fn height(topology: &Topology, node: &str, name: &str, most: usize) -> usize {
     let over = topology.upper(node, name).and_then(|upper| upper.over.as_ref());
     let lower = over.iter().map(|(node, name)| (node.as_str(), name.as_str()));

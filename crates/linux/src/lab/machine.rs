@@ -75,7 +75,7 @@ impl Topology {
             };
             over.extend(self.interfaces(&card.node).filter(|one| one.name == name));
             let above: Vec<&InterfaceSpec> = self.interfaces(&card.node).filter(is_over).collect();
-            // A topology may say a circle, which the kernel refuses.
+            // A circle, which a topology is refused for, ends here, too.
             names.extend(above.into_iter().filter(|one| !over.contains(one)).map(|one| one.name.as_str()));
         }
         let rest = self.interfaces(&card.node).filter(|one| !over.contains(one));
