@@ -151,6 +151,15 @@ while True:
     stream.recv(4096)
     time.sleep(0.002)";
 
+/// Both ends of that connection, until they are dropped.
+fn strangers(lab: &TestLab) -> [Kept; 2] {
+    [("b", ECHO), ("a", ASK)].map(|(node, program)| {
+        let mut stranger = command("ip");
+        stranger.args(["netns", "exec", &lab.netns(node), "python3", "-c", program]);
+        Kept::new(start(stranger))
+    })
+}
+
 /// Requests and responses of a connection, whose messages say nothing of themselves: each has the stamps of its bytes, also beside another connection and where
 /// segments are lost and sent again.
 #[test]
@@ -173,11 +182,7 @@ fn a_delay_of_a_connection_is_in_the_part_where_it_was_planted() {
     lab.must("s", "tc qdisc del dev p2 root");
 
     // Nothing is planted, but somebody else's connection is there.
-    let strangers = [("b", ECHO), ("a", ASK)].map(|(node, program)| {
-        let mut stranger = command("ip");
-        stranger.args(["netns", "exec", &lab.netns(node), "python3", "-c", program]);
-        Kept::new(start(stranger))
-    });
+    let strangers = strangers(&lab);
     let plain = planted_in(measure, "qdisc s:p2", 0.0, 0.1);
     assert!(number(&plain["split"]["complete"]) > 285.0, "{}", plain["split"]);
     drop(strangers);
@@ -227,11 +232,7 @@ fn a_delay_of_a_stream_is_in_the_part_where_it_was_planted() {
     lab.must("s", "tc qdisc del dev p2 root");
 
     // Nothing is planted: three connections, each with a first message that has no stamps, and a stranger's.
-    let strangers = [("b", ECHO), ("a", ASK)].map(|(node, program)| {
-        let mut stranger = command("ip");
-        stranger.args(["netns", "exec", &lab.netns(node), "python3", "-c", program]);
-        Kept::new(start(stranger))
-    });
+    let strangers = strangers(&lab);
     let layers = measure_plan(&lab, folder.path(), &plan("streams 3 count 600 rate 600pps"));
     drop(strangers);
     let split = &layers["split"];
