@@ -236,7 +236,7 @@ impl Topology {
     }
 
     /// Whether this interface is the other one or lies over it, at any depth.
-    pub(super) fn is_under(&self, (node, name): (&str, &str), other: &InterfaceSpec) -> bool {
+    pub(super) fn lies_over(&self, (node, name): (&str, &str), other: &InterfaceSpec) -> bool {
         let (mut known, mut next) = (BTreeSet::new(), vec![(node, name)]);
         while let Some((node, name)) = next.pop() {
             if node == other.node && name == other.name {

@@ -194,7 +194,7 @@ impl Reader {
         line.refuse_if(circle, word, what, "put it over the end of a link")?;
         let what = format!("{} would be over itself", own.place());
         line.refuse_if(
-            self.topology.is_under((node, name), own),
+            self.topology.lies_over((node, name), own),
             word,
             what,
             "put it over the end of a link",
